@@ -128,10 +128,10 @@ struct BackendState {
   void *h;       /* f16 [max_chunk][h_stride] normalised x */
   float *wide_h; /* [max_chunk][hidden] normalised x in fp32, for a router that does not normalise x itself */
   float *projections; /* [max_chunk][projection_stride] outputs of the layer's qkv */
-  /* fp32 rows of `hidden` that are not added to x at once. One GPU: [max_chunk] outputs of o or down before
-   * their norm. Several GPUs: [2][max_chunk] this GPU's partial sums of o, then of down; with
-   * EXPERTS_OWN_NORMS those of down are [2 * max_chunk]: the sum of the experts, then the shared expert.
-   * A drafter also keeps other rows here, of `hidden` or target_hidden. */
+  /* fp32 rows of `hidden` that are added to x later. One GPU: [max_chunk] outputs of o or down before their
+   * norm. Several GPUs: [2][max_chunk] this GPU's partial sums of o, then of down. With EXPERTS_OWN_NORMS
+   * down has [2 * max_chunk] rows: the sum of the experts, then the shared expert. A drafter also keeps other
+   * rows here, of `hidden` or target_hidden. */
   float *branch;
   /* f16 [max_chunk], rows as wide as o's padded inputs: queries (q); output of attention, of a delta layer or
    * of a short convolution (a). */
@@ -173,7 +173,7 @@ struct BackendState {
   void *rope_tables[2]; /* by LayerRope: float2 [max_chunk][n_pairs] of the step; or NULL */
   StepRows rows;        /* of the step */
   float *logit_x; /* [max_logit_rows][hidden] with several sequences: rows of x whose logits are asked for */
-  void *cache[CACHE_PARTS];   /* of all layers that have one, one after the other */
+  void *cache[CACHE_PARTS];   /* part by part: those of all layers that have the part, one after another */
   void *halves[2];            /* with KV_Q8: one layer's keys and values as fp16 (Attention.k_halves) */
   void *planes[PLANES_COUNT]; /* each of linear_planes_bytes() for LINEAR_MOST_PLANES rows */
   CachePlace *caches;    /* several sequences: [n_layers][CACHE_PARTS]; `first` counts from cache[KEYS] */
@@ -188,14 +188,14 @@ struct BackendState {
   AltupState altup;
   IndexState index;
   FusedStep *fused; /* runs steps of few tokens as one kernel; or NULL */
-  /* Rows of q and a have no stride here: they are as wide as o's padded inputs, rows of g as down's. */
+  /* Rows of q and a are as wide as o's padded inputs, rows of g as wide as down's: they need no stride. */
   int h_stride, projection_stride, expert_stride;
-  ReadyInput ready;    /* where the operation before left normalised x for the next one */
+  ReadyInput ready;    /* where an operation left normalised x for the next operation */
   bool a_is_in_planes; /* planes[PLANES_A] holds attention's output instead of a */
 
   DeviceSampler *sampler;
-  /* Pinned, after the ring: [state_sequences()][(vocab_size + 63) / 64] words of 64 bits, a bit set for each
-   * allowed token. */
+  /* Pinned, after the ring: [state_sequences()][(vocab_size + 63) / 64] words of 64 bits. A set bit: the
+   * token is allowed. */
   uint64_t *mask;
   uint64_t mask_pick;     /* number of the last pick with a mask, plus one */
   uint64_t notes_version; /* sampler_version() of the token counts on the device; UINT64_MAX: out of date */
@@ -241,23 +241,23 @@ size_t state_sequences(const StateOptions *options);
 size_t state_floats_before(const ModelConfig *config, StatesType type, int layer);
 /* Bytes of a position of one KV head in a part of the cache. */
 size_t state_part_bytes(KvType kv, int head_dim, CachePart part);
-/* True with latent attention: values are a part of the keys, so that only keys are stored. */
+/* True with latent attention: only keys are stored, and values are a part of them. */
 bool state_keys_are_values(const ModelConfig *config);
-/* Rows in a part of the layer's own cache, one for each position and KV head; 0: it has no such part. */
+/* Rows of a part of the layer's own cache: one for each position and KV head. 0: the layer lacks the part. */
 size_t state_cache_rows(const ModelConfig *config, const StateOptions *options, int layer, CachePart part);
-/* Bytes that a part takes in the caches of all layers before `layer`. Each layer's begins at a multiple of
- * 256 bytes. */
+/* Bytes that a part takes in the caches of all layers before `layer`. Each layer's part begins at a multiple
+ * of 256 bytes. */
 size_t state_part_before(const ModelConfig *config, const StateOptions *options, int layer, CachePart part);
 
-/* The length of a row of latent_in: queries, or their latent, then kv_a's outputs, then the heads' gates. */
+/* Length of a row of latent_in: the queries or their latent, kv_a's outputs, the heads' gates. */
 int state_latent_inputs(const ModelConfig *config);
 /* Outputs of a layer's q: queries and, with ATTN_GATE_IN_Q, gates. */
 int query_outputs(const ModelConfig *config, const LayerConfig *layer);
-/* How many outputs b (not in Mamba-2), a, qkv and z have together in a layer of the delta rule or Mamba-2; 0
- * if the model has no such layer. With a gate_rank the outputs of z_in and a_in count, too. With delta_beside
- * q, k and v come after all these. */
+/* Outputs of b (not in Mamba-2), a, qkv and z together, in a layer of the delta rule or Mamba-2; with a
+ * gate_rank also those of z_in and a_in. 0: the model has no such layer. With delta_beside, q, k and v
+ * follow. */
 int delta_outputs(const DeltaConfig *delta);
-/* Outputs of q, k and v together, without those that the layer lacks (shares_kv, k_as_v). If attn_gate is a
+/* Outputs of q, k and v together. With shares_kv there is no k and no v, with k_as_v no v. If attn_gate is a
  * matrix of its own, its outputs come next. */
 int qkv_outputs(const ModelConfig *config, const LayerConfig *layer);
 /* The first output of the index queries among a layer's projections: after q, k, v and the gates. */
@@ -271,7 +271,7 @@ Status state_save(BackendState *s, int slot, Error *err);
 Status state_restore(BackendState *s, int slot, Error *err);
 Status state_read(BackendState *s, int slot, int layer, void *out, Error *err);
 Status state_write(BackendState *s, int slot, int layer, const void *from, Error *err);
-/* Copies this GPU's part of a layer's recurrent state between a slot and the host; this is GPU `rank` of
+/* Copies this GPU's part of a layer's recurrent state between a slot and the host. This is GPU `rank` of
  * n_gpus. The host's layout is that of a model on one GPU (state.c, Run). Any thread may call this. Waits for
  * the copy. */
 Status state_copy_kept(BackendState *s, int slot, int layer, void *host, bool to_host, int rank, int n_gpus,
@@ -281,10 +281,10 @@ Status state_copy_kept(BackendState *s, int slot, int layer, void *host, bool to
 Status state_kv_read(BackendState *s, TokenRange span, int layer, void *out, Error *err);
 Status state_kv_write(BackendState *s, TokenRange span, int layer, int n_stored, const void *from,
                       Error *err);
-/* Copies a layer's cache between device and host. `host` is laid out as for kv_read(), with n_heads KV heads;
- * the device has some of them, beginning with first_head. n_stored 0: copies to the host; else copies
- * the first span.n_tokens of the host's n_stored tokens to the device. Any thread may call this: it sets the
- * thread's device. Waits for the copy. */
+/* Copies a layer's cache between device and host. `host` has n_heads KV heads, laid out as for kv_read(); the
+ * device has some of them, from first_head on. n_stored 0: copies to the host. n_stored > 0: copies the first
+ * span.n_tokens of the host's n_stored tokens to the device. Any thread may call this: it sets the thread's
+ * device. Waits for the copy. */
 Status state_kv_copy(BackendState *s, TokenRange span, int layer, int n_stored, char *host, int first_head,
                      int n_heads, Error *err);
 

@@ -10,11 +10,11 @@ static bool same_key(const StepKey *a, const StepKey *b) {
 }
 
 static void forget(StepGraph *g) {
-  if (g->graph) cudaGraphExecDestroy(g->graph); /* one that runs is freed when it has ended */
+  if (g->graph) cudaGraphExecDestroy(g->graph); /* a running graph is freed when it has ended */
   *g = (StepGraph){0};
 }
 
-/* The key's entry, or else the least recently used one, emptied for the key. */
+/* The key's entry. If there is none: the least recently used entry, emptied for the key. */
 static StepGraph *find(StepGraphs *graphs, const StepKey *key) {
   StepGraph *oldest = graphs->kept;
   for (StepGraph *g = graphs->kept; g < graphs->kept + STEP_GRAPHS; g++) {

@@ -1,7 +1,7 @@
 /* step_graphs.h - steps of a session as CUDA graphs, found by a key of all that decides their launches.
  *
- * Always true: a graph is launched only for a step whose kernels and arguments would be the same; position
- * and ids lie in device memory. */
+ * Always true: a graph is launched only for a step with the same kernels and arguments. Position and ids are
+ * no arguments: they lie in device memory. */
 #pragma once
 
 #include <cuda_runtime_api.h>
@@ -39,8 +39,8 @@ typedef struct {
   uint64_t n_steps;
 } StepGraphs;
 
-/* Launches the key's graph (*replayed), or begins to capture it: a step of one token at once, a larger step
- * when its key comes for the n_uses-th time, since a graph that is seldom used costs more than it saves. */
+/* Launches the key's graph (*replayed), or may begin to capture it: a step of one token at once, a larger
+ * step at its key's n_uses-th time. A graph that is seldom used costs more than it saves. */
 Status step_graphs_begin(StepGraphs *graphs, const StepKey *key, int n_uses, cudaStream_t stream,
                          bool *replayed, Error *err);
 

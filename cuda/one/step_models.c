@@ -3,8 +3,8 @@
 
 #include "model/program.h"
 
-/* StepShape.group for this matrix: how many inputs share a scale (4 bits, FP4), or a code for another type
- * of weights (STEP_HALF_GROUP ..); 0: no kernel reads such weights. */
+/* StepShape.group for this matrix. 4 bits and FP4: how many inputs share a scale. Other weights: a code for
+ * their type (STEP_HALF_GROUP ..). 0: no kernel reads such weights. */
 static int group_of(const Linear *l) {
   if (l->kind == LINEAR_FP4) return STEP_FP4_GROUP;
   if (l->kind == LINEAR_INT8) return STEP_INT8_GROUP;
@@ -57,7 +57,7 @@ int step_attn_group(const Model *model) {
   return is_varied(&model->config) ? group_of(&model->layers[0].o) : 0;
 }
 
-/* True if this matrix (delta_b or delta_a) is dense, fp16 or bf16 like `first`, and has no bias. */
+/* True if this matrix (delta_b or delta_a) is dense, has the type of `first` (fp16, bf16) and no bias. */
 static bool is_gate(const Linear *l, const Linear *first) {
   return l->kind == LINEAR_DENSE && l->dtype == first->dtype && !l->bias.data &&
          (l->dtype == DTYPE_F16 || l->dtype == DTYPE_BF16);

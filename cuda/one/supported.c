@@ -6,9 +6,9 @@
 #include "cuda/one/table.h"
 #include "model/layers.h"
 
-/* True if a Linear's fp32 scales can be rounded to fp16, which kernels read: the squared error is at most
- * 1e-7 of the sum of squares, a fifth of what test_linear.cu allows fp16 matmuls. It is 4.3e-8 on average in
- * fp16's normal range, and more for subnormal numbers; numbers above 65504 do not fit. */
+/* True if a Linear's fp32 scales can be rounded to the fp16 that kernels read: the squared error may be 1e-7
+ * of the sum of squares, a fifth of what test_linear.cu allows fp16 matmuls. It is 4.3e-8 on average in
+ * fp16's normal range, and more for subnormal numbers. Scales above 65504 do not fit. */
 static bool scales_fit_fp16(const Linear *linear) {
   if (linear->kind != LINEAR_GROUPED || !linear->scales) return true; /* NULL until model_prepare() */
   const double most = 1e-7;
@@ -85,9 +85,9 @@ static bool has_dense_coefficients(const Model *model) {
   return dense;
 }
 
-/* Names a matrix with permuted inputs (GPTQ's act-order) for which no kernel gathers x: any in a drafter or
- * in a model with residual streams; else one outside the layers, of an expert, or one that products.c does
- * not multiply. NULL: there is none. */
+/* Names a matrix with permuted inputs (GPTQ's act-order) whose x no kernel gathers; NULL: there is none.
+ * Kernels gather x only for matrices of a layer that products.c multiplies, not for experts, and not in a
+ * drafter or in a model with residual streams. */
 static const char *ordered_apart(const Model *model) {
   const ModelConfig *c = &model->config;
   for (int i = 0; i < N_MODEL_LINEARS; i++)

@@ -2,8 +2,8 @@
  * that repeat as CUDA graphs.
  *
  * Called by: forward.c and session.c through the table cuda_backend.
- * Always true: every operation only enqueues. The position and ids of a step by separate kernels lie in
- *              device memory, so its graph (begin_step .. end_step) serves later steps that differ in nothing
+ * Always true: every operation only enqueues. In a step by separate kernels, position and ids lie in device
+ *              memory. So the step's graph (begin_step .. end_step) serves later steps that differ in nothing
  *              else (step_graphs.h). */
 #include "cuda/one/table.h"
 
@@ -166,8 +166,8 @@ static Status set_rows_of_sequences(BackendState *s, TokenRange span, Error *err
   return tokens_fill(s, span, err);
 }
 
-/* Enqueues the whole step of a session, or of several sequences, which sequences_set_step() has described.
- * PRECOND an earlier launch or copy writes s->rows.ids, or the pick is left to this step. */
+/* Enqueues the whole step. sequences_set_step() has described a step of several sequences. PRECOND an earlier
+ * launch or copy writes s->rows.ids, or the pick is left to this step. */
 static Status enqueue_fused(BackendState *s, TokenRange span, Error *err) {
   const RopeAngles angles = rows_rope_angles(s, first_of(span), ROPE_GLOBAL);
   StepCall call = {.n_parts = 1,
@@ -233,7 +233,7 @@ static Status replay(BackendState *s, TokenRange span, bool *replayed, Error *er
   return step_graphs_begin(&s->graphs, &key, n_uses, m->stream, replayed, err);
 }
 
-/* replay() for a step of several sequences, which has a graph if all rows are units (only_singles): all
+/* replay() for a step of several sequences. The step has a graph if all rows are units (only_singles): all
  * launches then take the rows from device memory. */
 static Status replay_many(BackendState *s, TokenRange span, bool *replayed, Error *err) {
   const BackendModel *m = s->loaded;
@@ -496,8 +496,8 @@ static Status cuda_out_proj_residual(BackendState *s, TokenRange span, int layer
     TRY(latent_values(s, layer, n_rows, err));
   if (config_layer(c, layer).delta_beside)
     TRY(residual_linear(s, &l->delta_o, s->beside, n_rows, (Norms){0}, first_sum(layer), err));
-  /* No next norm here: before experts route() makes it, streams are mixed before it, and a parallel MLP's
-   * input is made already. */
+  /* No next norm here in three cases: route() makes it before experts; streams are mixed before it; the input
+   * of a parallel MLP is made already. */
   const bool other = config_layer(c, layer).n_experts > 0 || c->streams.n > 0 || c->parallel;
   void *from;
   TRY(join_values(s, n_rows, layer, &from, err));
@@ -514,8 +514,8 @@ static Status cuda_out_proj_residual(BackendState *s, TokenRange span, int layer
 
 /* x = layer_scalar * (x + rmsnorm(W_projection (activation(W_gate r) * p)) * input_norm); r is the residual
  * stream (residual_scale * x), p the layer's own input. With AltUp the product is added to all streams but
- * the first, not to x. Without per_layer_width there is nothing to do. r is divided by 64 before it is
- * rounded to fp16, whose range r can exceed; gated.factor multiplies the gate by 64 again. */
+ * the first, not to x. Without per_layer_width there is nothing to do. r can exceed fp16's range, so r / 64
+ * is rounded to fp16; gated.factor multiplies the gate by 64 again. */
 static Status cuda_layer_end(BackendState *s, TokenRange span, int layer, Error *err) {
   const float divisor = 64;
   const BackendModel *m = s->loaded;

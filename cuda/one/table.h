@@ -1,4 +1,4 @@
-/* table.h - the CUDA backend of one GPU, which programs built with CUDA have, and which models it can run. */
+/* table.h - the CUDA backend of one GPU, in programs built with CUDA; which models it can run. */
 #pragma once
 
 #include "engine/backend.h"

@@ -20,9 +20,9 @@ Status tokens_read_logits(BackendState *s, int row, float *out, Error *err) {
   return STATUS_OK;
 }
 
-/* Copies the host sampler's counts of seen tokens to the device, unless the device's are up to date. The
- * device's stay up to date while only picks are added: with penalties the device counts its picks itself,
- * also those that the host has not read yet (n_enqueued - n_taken). */
+/* Copies the host sampler's counts of seen tokens to the device, unless the device's counts are up to date.
+ * Picks do not outdate them: with penalties the device counts its own picks. It has then also counted picks
+ * that the host has not read yet (n_enqueued - n_taken). */
 static Status sync_notes(BackendState *s, const Sampler *sampler, Error *err) {
   if (!sampler_has_penalties(sampler)) {
     s->notes_version = UINT64_MAX;
@@ -95,8 +95,8 @@ static Sampled *last_slot(BackendState *s) {
   return &s->ring[(s->n_enqueued - 1) % STATE_RING];
 }
 
-/* How many of the best logits a pick needs: 1 if it is greedy, top_k if that is at most STEP_MOST_BEST; 0:
- * all, also with penalties or a mask. */
+/* How many of the best logits a pick needs. Greedy: 1. Else top_k, if that is at most STEP_MOST_BEST. 0: all;
+ * always so with penalties or a mask. */
 static int best_wanted(const Sampler *sampler) {
   const SamplerSettings *set = sampler_settings(sampler);
   if (sampler_has_penalties(sampler) || sampler_allowed(sampler)) return 0;
@@ -161,9 +161,9 @@ Status tokens_make_logits(BackendState *s, Error *err) {
 
 /* --- picks from several rows at once
  *
- * After a step with guessed tokens, the caller asks for a row's pick only while the picks before it are the
- * guesses. So the first request picks from its row and all later rows at once, each with the draw number that
- * it would have when asked for. */
+ * After a step with guessed tokens, the caller asks for the rows' picks in turn, until a pick is no guess. So
+ * the first request picks from its row and all later rows at once. Each pick has the draw number that it
+ * would have if it were asked for. */
 
 void tokens_forget_picks(BackendState *s) {
   s->ahead.n_rows = 0;
@@ -256,12 +256,12 @@ Status tokens_drain(BackendState *s, Error *err) {
 
 /* --- what guesses cost */
 
-/* Backend.row_costs. fused: an H200's fused steps, between the costs with an empty context and with one of
- * 8,192 tokens; they jump where the kernel for 2, 4 or 8 rows, or separate kernels, take over. hybrid: an
- * H200's with Qwen3.5-9B and Qwen3.8-27B; a step of one row is fused, a larger one is separate kernels.
- * experts: an H100's, between those of Qwen3-30B-A3B and Qwen3.6-35B-A3B (LOG.md, "Experts of 2 to 32
- * tokens"). separate: estimates for models whose steps of one row are separate kernels, too; such a step is
- * the unit. */
+/* Backend.row_costs. fused: an H200's fused steps, between the costs with an empty context and with 8,192
+ * tokens. They jump where the next kernel takes over (for 2, 4 or 8 rows, then separate kernels). hybrid: an
+ * H200 with Qwen3.5-9B and Qwen3.8-27B; a step of one row is fused, a larger step is separate kernels.
+ * experts: an H100, between Qwen3-30B-A3B and Qwen3.6-35B-A3B (LOG.md, "Experts of 2 to 32 tokens").
+ * separate: estimates for models whose steps of one row are separate kernels, too; such a step is the
+ * unit. */
 const double *tokens_row_costs(const BackendModel *loaded) {
   static const double fused[GUESS_ROWS + 1] = {0,   0.08, 0.16, 0.16, 0.45, 0.45, 0.45, 0.45,
                                                0.8, 0.8,  0.8,  0.8,  0.8,  0.8,  0.8,  0.8},
@@ -279,8 +279,8 @@ const double *tokens_row_costs(const BackendModel *loaded) {
 
 /* --- several sequences */
 
-/* Copies the host sampler's counts of seen tokens to the device, unless the device has the same: with
- * penalties it counts its own picks. */
+/* Copies the host sampler's counts of seen tokens to the device, unless the device has the same counts. With
+ * penalties the device counts its own picks. */
 static Status sync_row_notes(BackendState *s, int sequence, const Sampler *sampler, Error *err) {
   uint64_t *version = &s->row_versions[sequence];
   if (!sampler_has_penalties(sampler)) {
@@ -336,7 +336,7 @@ static RowPicks *last_listed(BackendState *s) {
 }
 
 void tokens_copy_draws(BackendState *s, BackendState *from) {
-  s->n_taken_steps = s->n_picked_steps; /* also after a failure, which left some untaken */
+  s->n_taken_steps = s->n_picked_steps; /* also drops picks that a failure left untaken */
   RowPicks *to = &s->row_picks[s->n_picked_steps++ % 2];
   to->n = last_listed(from)->n;
   memcpy(to->picks, last_listed(from)->picks, (size_t)to->n * sizeof *to->picks);

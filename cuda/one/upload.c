@@ -7,7 +7,7 @@
 
 enum {
   LINE = 64,               /* bytes of a cache line */
-  LEAST_SHARED = 64 << 10, /* fewer bytes are copied sooner by one thread than by the team */
+  LEAST_SHARED = 64 << 10, /* one thread copies fewer bytes sooner than the team */
 };
 
 Status upload_open(Uploader *u, cudaStream_t stream, int n_threads, size_t slot_bytes, Error *err) {
@@ -66,7 +66,7 @@ Status upload_send(Uploader *u, Error *err) {
       "cannot copy to it", err);
 }
 
-/* Goes on with the next slot, once the copies from it have ended. */
+/* Waits for the copies from the next slot to end, then goes on with that slot. */
 static Status next_slot(Uploader *u, Error *err) {
   TRY(upload_send(u, err));
   TRY(cuda_status(cudaEventRecord(u->done[u->slot], u->stream), "loading failed", err));

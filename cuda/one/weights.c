@@ -1,8 +1,8 @@
 /* weights.c - see weights.h.
  *
  * Always true: every pass visits the same vectors and matrices in the same order. The first passes measure
- * them. A further pass places them in one allocation; the last one fills them from the mapped file, which is
- * read once, or with random numbers. */
+ * them. A further pass places them in one allocation. The last pass fills them, with random numbers or from
+ * the mapped file, which is read once. */
 #include "cuda/one/weights.h"
 
 #include <math.h>
@@ -93,8 +93,8 @@ static Status visit_matrix(Loader *loader, const Pass *pass, DeviceLinear *to, c
   return pass->matrix(loader, to, &(Source){.linears = &from, .n = 1}, err);
 }
 
-/* Latent attention's matrices for keys and for values, one of each for each head. They are loaded like those
- * of experts, a head being an expert, so they are numbered after EXPERT_GATE, EXPERT_UP and EXPERT_DOWN. */
+/* Latent attention's matrices of a head: one for keys, one for values. A head is loaded like an expert, so
+ * they are numbered after EXPERT_GATE, EXPERT_UP and EXPERT_DOWN. */
 enum { KEY_HEADS = N_EXPERT_LINEARS, VALUE_HEADS };
 
 /* Linear layer `part` of an expert, or of a head if part is KEY_HEADS or VALUE_HEADS. Expert n_experts is the
@@ -107,8 +107,8 @@ static const Linear *expert_layer(const Loader *loader, const ModelLayer *from, 
   return layer_linear(from, expert_linear(expert, part));
 }
 
-/* True if the shared expert can be laid out as one more expert, which every token chooses: two launches
- * fewer. Not if the layer's experts are on the host, where the CPU multiplies them. */
+/* True if the shared expert can be laid out as one more expert that every token chooses, which saves two
+ * launches. False if the layer's experts are on the host, where the CPU multiplies them. */
 static bool shared_joins(const Loader *loader, int i, const ModelLayer *from) {
   const ModelConfig *config = &loader->loaded->model->config;
   const ExpertConfig *e = &config->experts;
@@ -123,7 +123,8 @@ static bool shared_joins(const Loader *loader, int i, const ModelLayer *from) {
   return true;
 }
 
-/* Visits a matrix of all experts or heads: of each, n linear layers from `part` on, interleaved if n is 2. */
+/* Visits a matrix of all experts or heads. Each has n linear layers in it, from `part` on; two are
+ * interleaved. */
 static Status visit_parts(Loader *loader, const Pass *pass, DeviceLinear *to, const ModelLayer *from,
                           int part, int n, Error *err) {
   const ModelConfig *config = &loader->loaded->model->config;
@@ -378,7 +379,7 @@ static Status lay_out(Loader *loader, Error *err) {
 enum { LAYER_MATRICES = N_LAYER_LINEARS + 2 + 2 };
 
 /* *bytes: the device memory that weights_load() takes. n says what stays on the host. n <= n_layers: experts
- * of the last n layers; n == n_layers + k: all experts, and the other matrices of the last k layers, without
+ * of the last n layers. n == n_layers + k: all experts, and the other matrices of the last k layers, except
  * those that are always on the device (parts.h, Holding). */
 static Status measure_with(Loader *loader, int n, size_t *bytes, Error *err) {
   const int n_layers = loader->loaded->model->config.n_layers;
@@ -396,8 +397,8 @@ static Status measure_with(Loader *loader, int n, size_t *bytes, Error *err) {
   return STATUS_OK;
 }
 
-/* Chooses what stays on the host, so that the device needs at most `most` bytes (0: all is on the device), or
- * as few as possible. *bytes: the bytes that the device needs. */
+/* Chooses what stays on the host: as little as lets the device do with `most` bytes, or all that can stay
+ * there. most 0: nothing stays. *bytes: the bytes that the device needs. */
 static Status measure(Loader *loader, size_t most, size_t *bytes, Error *err) {
   BackendModel *loaded = loader->loaded;
   const int n_layers = loaded->model->config.n_layers;
@@ -480,8 +481,8 @@ static Status fill_dense_rows(const DeviceLinear *to, LinearPart part, const Lin
   return linear_fill_dense(to, part, first, n, staged, stream, err);
 }
 
-/* Lays out FP4's scales. scale_values[] includes the matrix's factor (NVFP4): its entry for 0x38, which is 1
- * in E4M3, is that factor. */
+/* Lays out FP4's scales. scale_values[] are multiplied by the matrix's factor (NVFP4). 0x38 is 1 in E4M3, so
+ * its entry is that factor. */
 static Status fill_scale_rows(const DeviceLinear *to, LinearPart part, const Linear *from, int first, int n,
                               const void *staged, cudaStream_t stream, Error *err) {
   return linear_fill_fp4_scales(to, part, first, n, staged, from->group, from->scale_values[0x38], stream,
@@ -510,8 +511,8 @@ static Status fill_rows(Loader *l, const DeviceLinear *to, LinearPart part, cons
   return STATUS_OK;
 }
 
-/* Fills a matrix whose weights have scales in groups along the input. If it is small, such as an expert's,
- * its weights, zeros and scales are sent together. */
+/* Fills a matrix whose weights have scales in groups along the input. Weights, zeros and scales of a small
+ * matrix, such as an expert's, are sent together. */
 static Status fill_grouped(Loader *l, const DeviceLinear *to, LinearPart part, const Linear *from,
                            Error *err) {
   Uploader *u = &l->uploader;

@@ -55,7 +55,7 @@ static bool has_same_rows(const OtherProduct *a, const OtherProduct *b) {
   return a->x == b->x && a->n_rows == b->n_rows && a->linear->n_in == b->linear->n_in;
 }
 
-/* Copies the rows of x of n products with the same n_in to GPU memory, `there`; neighbouring products with
+/* Copies the x of n products, which have the same n_in, to GPU memory at `there`. Neighbouring products with
  * the same x share one copy. where[i] = the rows of product i. */
 static Status send_rows(Gpu *gpu, const OtherProduct *products, int n, float *there, float **where,
                         Error *err) {

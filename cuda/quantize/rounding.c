@@ -43,8 +43,8 @@ static Rows at(const Part *p, float *rows, int row, int column) {
 
 /* --- losses */
 
-/* loss += the sum over rows of d H d^T. H is symmetric, and blocks on one side of its diagonal are enough,
- * counted twice. Uses SCRATCH_C and SCRATCH_VECTORS. */
+/* loss += the sum over rows of d H d^T. H is symmetric: blocks on one side of its diagonal are enough, and
+ * count twice. Uses SCRATCH_C and SCRATCH_VECTORS. */
 static Status add_loss(const Part *p, float *d, double *loss, Error *err) {
   const int block = p->n <= 1024 ? p->n : p->n / 8 < 512 ? 512 : p->n / 8;
   double *sums;
@@ -73,8 +73,8 @@ static RoundingSearch search_of(const GroupSearch *search) {
   return to;
 }
 
-/* there[3][n], in GPU memory: the importance of each input once inputs are divided by `factors` (H's diagonal
- * / factors^2), then the factors, then their inverses. */
+/* Sets there[3][n], in GPU memory: the importance of each input divided by its factor (H's diagonal /
+ * factors^2), then the factors, then their inverses. */
 static Status send_factors(Gpu *gpu, int n, const float *h, const float *factors, float *there, Error *err) {
   const size_t size = (size_t)n;
   OWNED(mem_release) float *here = NULL;
@@ -118,8 +118,8 @@ Status gpu_trial(const QuantizerState *state, const GroupSearch *search, const W
   return STATUS_OK;
 }
 
-/* Takes memory for a part's levels in SCRATCH_A, and in SCRATCH_SCALES for its scales, then its zero points,
- * then n floats. */
+/* Takes memory for a part's levels. SCRATCH_A: the levels. SCRATCH_SCALES: its scales, then its zero points,
+ * then p->stride floats. */
 static Status make_levels(const Part *p, RoundingLevels *l, Error *err) {
   const size_t n_scales = (size_t)p->n_groups * (size_t)p->n_rows;
   *l = (RoundingLevels){.n_out = p->n_rows, .n_in = p->n, .group = p->group, .row = (size_t)p->n_rows};

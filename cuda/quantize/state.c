@@ -131,8 +131,8 @@ static Status send_columns(Gpu *gpu, Rows rows, int n_rows, int n, int which, fl
   return rounding_transpose(sent, (size_t)n, n_rows, n, *columns, (size_t)n_rows, gpu->stream, err);
 }
 
-/* Computes the sums in parts, each for an eighth of a's columns, at least 1,024 of them (or all). If a is b,
- * the result is symmetric, and most of its upper triangle is left out. */
+/* Computes the sums in parts. A part has an eighth of a's columns, but at least 1,024 (or all, if a has
+ * fewer). If a is b, the result is symmetric, and most of its upper triangle is left out. */
 static Status add(const QuantizerState *state, int n_a, Rows a, int n_b, Rows b, int n_rows, float *sums,
                   Error *err) {
   Gpu *gpu = state->gpu;

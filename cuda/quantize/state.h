@@ -10,8 +10,8 @@
 #include "cuda/kernels/rounding/rounding.h"
 #include "quantize/quantizer.h"
 
-/* Scratch buffers in GPU memory, shared by all functions of Quantizer: none relies on what an earlier one
- * left in them. */
+/* Scratch buffers in GPU memory, shared by all functions of Quantizer. A function relies on nothing that an
+ * earlier one left in them. */
 enum {
   SCRATCH_A, /* A, B, C are large: rows of a matrix, or square matrices */
   SCRATCH_B,
@@ -57,8 +57,8 @@ struct QuantizerState {
 Status gpu_alloc(size_t bytes, const char *name, void **there, Error *err);
 /* Sets the pointer *at to scratch buffer `which`, with room for n items of `size` bytes. */
 Status gpu_scratch(Gpu *gpu, int which, size_t n, size_t size, void *at, Error *err);
-/* Makes room for `bytes` bytes in GPU memory, or with `pinned` in pinned memory of the host. If it has to
- * grow, what was in it is lost. */
+/* Makes room for `bytes` bytes: in GPU memory, or in pinned memory of the host if `pinned`. A buffer that has
+ * to grow loses what was in it. */
 Status gpu_grow(Scratch *scratch, bool pinned, size_t bytes, const char *name, Error *err);
 
 /* Copies to and from GPU memory; both wait until the copy is complete. */

@@ -1,9 +1,9 @@
 /* calls.h - the calls of a Backend that rank 0 makes and the other ranks repeat, each with its part of the
  * model.
  *
- * Called by: several.c on rank 0, before it does the same; commands/ranks/join.c on the other ranks.
- * Nothing comes back: tokens are picked by rank 0, from logits that NCCL brings to rank 0; a failure is
- * reported by the watching thread (ranks.h). */
+ * Called by: several.c on rank 0, before it does the same; commands/ranks/join.c on the other ranks. Nothing
+ * comes back: rank 0 picks the tokens, from logits that NCCL brings to it. The watching thread (ranks.h)
+ * reports failures. */
 #pragma once
 
 #include "cuda/several/ranks.h"
@@ -21,6 +21,6 @@ Status calls_copy_page(Ranks *ranks, int state, int from, int to, Error *err);
 Status calls_save(Ranks *ranks, int state, int slot, Error *err);
 Status calls_restore(Ranks *ranks, int state, int slot, Error *err);
 
-/* Repeats rank 0's calls of a backend until rank 0 ends, when this process ends too; returns only after
- * a failure. */
+/* Repeats rank 0's calls of a backend until rank 0 ends; then this process ends too. Returns only after a
+ * failure. */
 Status calls_repeat(Ranks *ranks, const Backend *backend, BackendModel *loaded, Error *err);

@@ -2,9 +2,9 @@
  * connects.
  *
  * Called by: ranks.c. Both ends prove that they have the key and are of the same job before anything else is
- * sent. A message is a kind, a size, as many bytes, and an HMAC of all this and of the message's number, by a
- * key of this connection and direction: a message that was changed, repeated or sent on another connection is
- * refused, and so is one that follows a gap. Nothing is encrypted. All processes are of one build, so a
+ * sent. A message is a kind, a size, as many bytes, and an HMAC of all this and of the message's number. Each
+ * direction of a connection has a key of its own. A message is refused if it was changed, repeated or sent on
+ * another connection, or if it follows a gap. Nothing is encrypted. All processes are of one build, so a
  * message's bytes are structs as they are in memory. */
 #pragma once
 
@@ -35,7 +35,7 @@ typedef struct {
   pthread_mutex_t sending;
   HmacKey out_key, in_key;
   uint64_t n_sent, n_taken; /* numbers of the next messages to send and to take */
-  bool is_forged;           /* a message was not the next one of the other end: no further ones are taken */
+  bool is_forged;           /* a message was not the other end's next one: no more are taken */
   Buffer in;
   double heard_ms;
 } Link;
@@ -46,9 +46,9 @@ Status link_listen(const LinkPlace *place, Link *links, Error *err);
 Status link_connect(const LinkPlace *place, Link *link, Error *err);
 void link_close(Link *link);
 
-/* Sends a message whose bytes are a, then b; false if it has more than LINK_LARGEST bytes, or if the other
- * end is gone or reads nothing for timeout_s. If another thread is sending, `only_now` sends nothing, and the
- * result is true. */
+/* Sends a message whose bytes are a, then b. False: it has more than LINK_LARGEST bytes, or the other end is
+ * gone or reads nothing for timeout_s. only_now: if another thread is sending, sends nothing and returns
+ * true. */
 bool link_send(Link *link, uint32_t kind, const void *a, size_t a_size, const void *b, size_t b_size,
                bool only_now);
 /* Receives bytes that have come, at most 64 KB; false if the other end is gone, or memory ran out. */

@@ -55,9 +55,9 @@ static NcclRank *rank_of(Reduce *own) {
   return (NcclRank *)own;
 }
 
-/* The longest that a host waits for a stream: PATIENCE_HERE_S with GPUs of one process, PATIENCE_ELSEWHERE_S
- * with several processes, since a step of many tokens takes long over a slow network; ranks.c notices
- * processes that end or hang. LOOK_MS: the time between two questions of look() to NCCL. */
+/* The longest that a host waits for a stream. PATIENCE_HERE_S: GPUs of one process. PATIENCE_ELSEWHERE_S:
+ * several processes, where a step of many tokens takes long over a slow network; ranks.c notices processes
+ * that end or hang. LOOK_MS: the time between two questions of look() to NCCL. */
 enum { PATIENCE_HERE_S = 20, PATIENCE_ELSEWHERE_S = 600, LOOK_MS = 50 };
 /* ABORT_WAIT_MS: the longest that an abort waits for a thread that is within NCCL. LEAVE_WAIT_MS: the longest
  * that nccl_leave() waits for the abort. */
@@ -132,9 +132,9 @@ static void *abort_comm(void *user) {
   return NULL;
 }
 
-/* In a thread of its own: ncclCommAbort() ends what waits on the GPU at once, but does not return before all
- * graphs with calls of NCCL are destroyed (commDestroySync() in NCCL's init.cc). Destroying them is up to the
- * thread that learns of the failure. */
+/* The abort has a thread of its own. ncclCommAbort() ends at once what waits on the GPU, but returns only
+ * after all graphs with calls of NCCL are destroyed (commDestroySync() in NCCL's init.cc). The thread that
+ * learns of the failure destroys them. */
 void nccl_abort(Reduce *own) {
   NcclRank *rank = rank_of(own);
   if (!rank || atomic_exchange(&rank->aborted, true)) return;
@@ -146,7 +146,7 @@ void nccl_leave(Reduce *own) {
   NcclRank *rank = rank_of(own);
   if (!rank) return;
   const struct timespec end = clock_after(CLOCK_REALTIME, LEAVE_WAIT_MS);
-  /* A thread that has not ended still uses rank, which then is never freed. */
+  /* A thread that has not ended still uses `rank`. Then `rank` is never freed. */
   if (rank->has_thread && pthread_timedjoin_np(rank->aborting, NULL, &end) != 0) return;
   if (!rank->aborted && rank->alone) rank->nccl.comm_abort(rank->comm);
   if (!rank->aborted && !rank->alone) rank->nccl.comm_destroy(rank->comm);

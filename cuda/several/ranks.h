@@ -1,9 +1,9 @@
 /* ranks.h - the processes that share a model (--split auto), one GPU each, on one machine or many.
  *
  * Rank 0 runs the whole program; the other ranks do what rank 0's several.c does (calls.h). A thread of each
- * process watches the connections. Always true: a process that ends, fails, or gives no sign of life for
- * timeout_s ends all processes: rank 0's next call fails with the rank, host and reason of the first to do
- * so (or rank 0 ends, if it waits in NCCL), and other ranks end themselves. */
+ * process watches the connections. Always true: all processes end when one of them ends, fails, or gives no
+ * sign of life for timeout_s. Rank 0's next call fails with the rank, host and reason of the first to do so;
+ * if rank 0 waits in NCCL, it ends itself. Other ranks end themselves. */
 #pragma once
 
 #include "cuda/several/link.h"
@@ -46,8 +46,8 @@ enum { RANKS_NUMBERS = 16 };
 int ranks_take_number(Ranks *ranks);
 void ranks_give_number(Ranks *ranks, int number);
 
-/* Fails with the reason if a rank was lost. With `failed` (something failed in this process, probably because
- * a rank was lost) it waits up to 3 s for that to be known. */
+/* Fails with the reason if a rank was lost. failed: something failed in this process, probably because a rank
+ * was lost; the function then waits up to 3 s for that to be known. */
 Status ranks_check(Ranks *ranks, bool failed, Error *err);
 
 /* Another rank: sends rank 0 the reason of a failure, waits to be ended, and after timeout_s ends itself. */

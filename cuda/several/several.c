@@ -24,8 +24,8 @@
 #include "cuda/several/sums_bench.h"
 #include "engine/forward.h"
 
-/* If several processes share the model, n_parts is 1: parts[0] is part number first_part of the model, the
- * one of this process. `ranks` is then set on rank 0; else it is NULL. */
+/* If several processes share the model, each has one part: n_parts is 1, and parts[0] is part number
+ * first_part of the model. `ranks` is then set on rank 0; else it is NULL. */
 typedef struct {
   const Model *model;
   BackendModel **parts; /* [n_parts] */
@@ -57,8 +57,8 @@ enum { LARGEST_SUM = 2048 };
  * 2.28.9 and two H200s: 1.19 GB if one process has both GPUs, 1.0 GB if each GPU has a process. */
 static const size_t nccl_bytes = 5 << 28;
 
-/* Runs the statement that follows it for each part i, after making the part's GPU the current one; if that
- * fails, the function that has the macro returns. */
+/* Runs the statement that follows it for each part i, with the part's GPU current. If the GPU cannot be made
+ * current, the function that has the macro returns. */
 #define EACH_PART(s, i)                                                                                      \
   for (int i = 0; i < (s)->n_parts; i++)                                                                     \
     if (use((s)->loaded->parts[i], err))                                                                     \
@@ -69,8 +69,8 @@ static Status use(const BackendModel *part, Error *err) {
   return cuda_status(cudaSetDevice(part->gpu), "cannot use it", err);
 }
 
-/* If another process has failed, replaces `err` by its reason. Waits up to 3 s for the reason
- * (ranks_check()), since a collective fails here before the message that says why arrives. */
+/* After a failure: if another process has failed, replaces `err` by that process's reason. Waits up to 3 s
+ * for the reason (ranks_check()): a collective fails here before the message with the reason arrives. */
 static Status explain(const SeveralModel *loaded, Status status, Error *err) {
   if (status && loaded->ranks) TRY(ranks_check(loaded->ranks, true, err));
   return status;
@@ -116,8 +116,8 @@ static Status ask_gpus(const BackendOptions *options, bool *reach, int which[2],
   return STATUS_OK;
 }
 
-/* *by_nccl: the GPUs are to use NCCL. *reach: they reach each other's memory (true among processes, which are
- * not asked); `which`: two that do not. */
+/* *by_nccl: the GPUs are to use NCCL. *reach: they reach each other's memory; several processes are not
+ * asked, and *reach is true. which: two GPUs that do not reach each other's memory. */
 static Status find_sums(const BackendOptions *options, bool *reach, int which[2], bool *by_nccl, Error *err) {
   *reach = true;
   if (!options->ranks) TRY(ask_gpus(options, reach, which, err));
@@ -137,8 +137,8 @@ static Status copies_of_part(const Model *model, const BackendOptions *options, 
   return status;
 }
 
-/* Sets memory->weights to those of the largest part (parts differ only in rows of lm_head and in biases), and
- * memory->free_bytes to the least of all GPUs, less what NCCL takes if it is used. */
+/* Sets memory->weights to those of the largest part (parts differ only in rows of lm_head and in biases).
+ * Sets memory->free_bytes to the least of all GPUs, less what NCCL takes if it is used. */
 static Status needed_memory(const Model *model, const BackendOptions *options, DeviceMemory *memory,
                             Error *err) {
   const int n = options->split;
@@ -271,10 +271,10 @@ static void unload_model(BackendModel *whole) {
   free(loaded);
 }
 
-/* Makes all GPUs run the same kind of step: separate kernels if sums are by NCCL, since a fused kernel cannot
- * call it; if one GPU cannot run the fused step (fp16 may not hold its rows of a bf16 lm_head); or if the
- * GPUs' fused steps differ in the number of clusters, since every cluster contributes to a sum. The last case
- * is an error if `demanded`. */
+/* Makes all GPUs run the same kind of step. Separate kernels are needed in three cases. Sums are by NCCL: a
+ * fused kernel cannot call it. One GPU cannot run the fused step: fp16 may not hold its rows of a bf16
+ * lm_head. The GPUs' fused steps differ in the number of clusters: every cluster contributes to a sum. The
+ * last case is an error if `demanded`. */
 static Status agree_on_decode_step(SeveralModel *loaded, bool demanded, Error *err) {
   bool kernels = loaded->parts[0]->reduce != NULL, alike = true;
   for (int i = 0; i < loaded->n_parts; i++) kernels |= loaded->parts[i]->decode_step == DECODE_KERNELS;
@@ -337,8 +337,8 @@ static Status arithmetic(const BackendModel *loaded, char *out, size_t size, Err
   return STATUS_OK;
 }
 
-/* Backend.row_costs. `costs` is for models without experts whose step is fused for one row, and separate
- * kernels for more: estimated from the tokens/s of both (LOG.md, "Several GPUs"). */
+/* Backend.row_costs. `costs` is for models without experts whose steps of one row are fused, and of more rows
+ * separate kernels. It is estimated from the tokens/s of both (LOG.md, "Several GPUs"). */
 static const double *row_costs(const BackendModel *loaded) {
   static const double costs[GUESS_ROWS + 1] = {0,   0.6, 0.65, 0.7, 0.75, 0.8, 0.85, 0.9,
                                                1.3, 1.3, 1.3,  1.3, 1.3,  1.3, 1.3,  1.3};
@@ -361,7 +361,7 @@ static void give_up(const SeveralState *s) {
   for (int i = 0; i < s->n_parts; i++) nccl_abort(s->loaded->parts[i]->reduce);
 }
 
-/* How many parts pick tokens: all parts; with NCCL only the first, since no other has all logits. */
+/* How many parts pick tokens: all parts; with NCCL only the first, which alone has all logits. */
 static int picking_parts(const SeveralState *s) {
   return s->loaded->parts[0]->reduce ? 1 : s->n_parts;
 }
@@ -521,8 +521,8 @@ static Status make_logits_again(BackendState *state, TokenRange span, int layer,
 
 /* --- drafters */
 
-/* Begins the sums of a step that reads the target's states (span.states >= 0). In a step that continues the
- * drafter's own state forward() calls begin_step(), which begins them. */
+/* Begins the sums of a step that reads the target's states (span.states >= 0). For a step that continues the
+ * drafter's own state, forward() calls begin_step(), which begins them. */
 static Status draft_part(BackendState *part, const void *input, Error *err) {
   const TokenRange span = *(const TokenRange *)input;
   TRY(use(part->loaded, err));
@@ -620,7 +620,7 @@ static Status drain(BackendState *state, Error *err) {
   return check_lost(s, err);
 }
 
-/* Reads from the first GPU, which has all logits once they are gathered; with NCCL no other GPU has. */
+/* Reads from the first GPU. After the gather it has all logits; with NCCL no other GPU has them all. */
 static Status read_logits(BackendState *state, int row, float *out, Error *err) {
   SeveralState *s = state_of(state);
   if (tokens_meet(s->parts[0], NULL, row)) TRY(on_all(s, gather_on_part, NULL, err));

@@ -15,7 +15,7 @@
 
 static const uint64_t SEED_A = 0, SEED_B = 0x9E3779B97F4A7C15; /* SEED_B: the golden ratio's bits */
 
-/* A file that changed less than this ago can change again with the same time: FAT rounds to two seconds. */
+/* A file that changed less than this ago can change again and keep its time: FAT rounds to two seconds. */
 static const int64_t RACY_NS = 2000000000;
 
 /* Files up to this size are read each time, in some milliseconds, and never cached. */

@@ -19,10 +19,10 @@ Status content_of_bytes(const void *bytes, size_t size, int n_threads, const vol
 /* Appends a hash to the hash of a list, which begins zeroed. The order matters. */
 void content_add(ContentHash *list, ContentHash next);
 
-/* Hash of a mapped file. A file up to 16 MiB is always read. The hash of a larger one is taken from the cache
- * in `directory`, or, with `may_read`, computed now and stored there. *known is false if the hash of a larger
- * file is not cached and may_read is false, or if the file was read and has changed since it was mapped. A
- * directory that cannot be written is no failure. */
+/* Hash of a mapped file. A file up to 16 MiB is always read. A larger file's hash is taken from the cache in
+ * `directory`; if it is not there and may_read is true, it is computed now and stored there. *known is false
+ * in two cases: a larger file's hash is not cached and may_read is false; or the file was read and has
+ * changed since it was mapped. A directory that cannot be written is no failure. */
 typedef struct {
   const char *directory; /* the cache's directory, or NULL */
   bool may_read;

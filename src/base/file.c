@@ -286,19 +286,19 @@ static bool link_unnamed(AtomicFile *file, const char *name) {
   return true;
 }
 
-/* If the file is open without a name, names it file->temporary; else creates a file of this name. */
+/* If file->unnamed, links the open file as file->temporary; else creates a file of this name. */
 static bool take_name(AtomicFile *file, mode_t mode) {
   if (file->unnamed) return link_unnamed(file, file->temporary);
   file->descriptor = open(file->temporary, O_WRONLY | O_CREAT | O_EXCL | O_CLOEXEC, mode);
   return file->descriptor >= 0;
 }
 
-/* Finds a temporary name in the target's directory, as rename() cannot cross file systems. The name does not
+/* Finds a temporary name in the target's directory: rename() cannot cross file systems. The name does not
  * contain the target's, which may already be as long as a name can be.
  *
- * A process that is killed while its file has such a name leaves it. No later AtomicFile removes it, because
- * nothing proves that its owner is gone: a PID is of one host and one namespace, locks need not reach other
- * hosts that share the directory, and the file of a writer that waits may be old. */
+ * A process that is killed while its file has such a name leaves the file. No later AtomicFile removes it,
+ * because nothing proves that its owner is gone: a PID is of one host and one namespace, locks need not reach
+ * other hosts that share the directory, and the file of a writer that waits may be old. */
 static Status take_temporary_name(AtomicFile *file, mode_t mode, Error *err) {
   OWNED(mem_release) char *directory = path_directory(file->path, err);
   if (!directory) return STATUS_FAILED;
@@ -314,9 +314,9 @@ static Status take_temporary_name(AtomicFile *file, mode_t mode, Error *err) {
   }
 }
 
-/* Opens a file without a name, which is gone when the process ends, even if killed. Without O_TMPFILE in the
- * file system, or without /proc, which linkat() needs to name it later, the file is named from the
- * beginning. */
+/* Opens a file without a name, which is gone when the process ends, even if killed. If the file system lacks
+ * O_TMPFILE, the file has a name from the beginning; so too without /proc, because linkat() needs it to name
+ * the file later. */
 static Status create_temporary(AtomicFile *file, mode_t mode, Error *err) {
   char *directory = path_directory(file->path, err), self[PROC_PATH_SIZE];
   if (!directory) return STATUS_FAILED;
@@ -330,7 +330,7 @@ static Status create_temporary(AtomicFile *file, mode_t mode, Error *err) {
   return take_temporary_name(file, mode, err);
 }
 
-/* If standard output or error writes to this file, returns a duplicate of its descriptor, which shares the
+/* If standard output or error writes to this file, returns a duplicate of that descriptor, with the same
  * offset; else -1. Replacing the file would hide what is written to standard output or error later. */
 static int duplicate_standard(const struct stat *info) {
   for (int descriptor = STDOUT_FILENO; descriptor <= STDERR_FILENO; descriptor++) {
@@ -356,7 +356,7 @@ static Status open_target(AtomicFile *file, const struct stat *info, Error *err)
     return error_set(err, STATUS_FAILED, "%s is %s, expected a file to write", file->path,
                      file_kind(info->st_mode));
   if ((file->descriptor = duplicate_standard(info)) >= 0) return STATUS_OK;
-  /* rename() would replace a file that its owner made read-only. */
+  /* Checked because rename() would replace even a file that its owner made read-only. */
   if (access(file->path, W_OK) != 0) {
     if (errno == ENOENT) return create_temporary(file, 0666, err); /* removed since it was examined */
     return system_error(err, STATUS_FAILED, file->path, "write");
@@ -429,8 +429,8 @@ static Status close_written(AtomicFile *file, Error *err) {
   return system_error(err, STATUS_FAILED, file->path, "write");
 }
 
-/* Renames a file from its temporary name to the target's. Without `replaces`, if the file system does
- * not know RENAME_NOREPLACE (NFS), links the file under the new name and removes the temporary one. */
+/* Renames a file from its temporary name to the target's. If `replaces` is false and the file system does not
+ * know RENAME_NOREPLACE (NFS), links the file under the new name and removes the temporary name. */
 static bool rename_temporary(AtomicFile *file, bool replaces) {
   if (replaces && rename(file->temporary, file->path) != 0) return false;
   if (!replaces && renameat2(AT_FDCWD, file->temporary, AT_FDCWD, file->path, RENAME_NOREPLACE) != 0) {
@@ -445,9 +445,9 @@ static bool rename_temporary(AtomicFile *file, bool replaces) {
 
 /* Gives a complete file the target's name; *placed is false if the name is taken and `replaces` is false.
  *
- * An unnamed file is linked under the final name at once. linkat() replaces nothing: to replace a file, the
+ * An unnamed file is linked directly under the final name. linkat() replaces nothing: to replace a file, the
  * new one is linked under a temporary name, which rename() changes. A process that is killed between these
- * two calls leaves the complete file under the temporary name, so nothing that takes long may come there. */
+ * two calls leaves the complete file under the temporary name, so nothing slow may come between them. */
 static Status take_final_name(AtomicFile *file, bool replaces, bool *placed, Error *err) {
   const bool linked = file->unnamed && link_unnamed(file, file->path);
   if (file->unnamed) { /* the link failed */

@@ -37,8 +37,8 @@ typedef struct {
  * of failures: STATUS_MODEL for parts of a checkpoint, STATUS_FAILED otherwise. */
 Status file_map(const char *path, Status refused, MappedFile *file, Error *err);
 void file_unmap(MappedFile *file);
-/* Drops the pages that lie wholly in `bytes` mapped bytes at `data` from resident memory; reading brings them
- * back. */
+/* Drops mapped pages from resident memory: those that lie wholly in the `bytes` bytes at `data`. Reading
+ * brings them back. */
 void file_drop_pages(const void *data, size_t bytes);
 /* The stamp of the file at `path`. */
 Status file_stamp(const char *path, FileStamp *stamp, Error *err);
@@ -51,8 +51,8 @@ bool file_has_stamp(const char *path, const FileStamp *stamp);
 bool file_was_overwritten(const char *path, const FileStamp *stamp);
 
 /* Appends a whole file, or the rest of `stream` (`name` is for messages), to a buffer. Meant for texts: parts
- * of a checkpoint are mapped. Reads fifos, refuses directories, and refuses more than `limit` bytes
- * (STATUS_USAGE), as a device may never end. Waits for input in non-blocking mode. A signal whose handler was
+ * of a checkpoint are mapped. Reads fifos, and refuses directories. Refuses more than `limit` bytes
+ * (STATUS_USAGE): a device may never end. Waits for input in non-blocking mode. A signal whose handler was
  * installed without SA_RESTART gives STATUS_INTERRUPTED. */
 Status file_read(const char *path, size_t limit, Buffer *out, Error *err);
 Status stream_read(FILE *stream, const char *name, size_t limit, Buffer *out, Error *err);

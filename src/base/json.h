@@ -96,12 +96,12 @@ bool json_cursor_enter(JsonCursor *cursor, char open /* '[' or '{' */);
 /* Moves to the next element of the array or object; false after the last one: the cursor has then passed the
  * closing bracket. PRECOND the cursor has passed the element before */
 bool json_cursor_next(JsonCursor *cursor, bool *first /* true before the first call */);
-/* Appends the bytes of the string at the cursor to `out` and skips the string and, after a key, the ':';
- * *is_string is false, and the cursor stays, if the value is no string. */
+/* Appends the bytes of the string at the cursor to `out`. Skips the string and, after a key, the ':'. If the
+ * value is no string, *is_string is false, and the cursor stays. */
 Status json_cursor_string(JsonCursor *cursor, Buffer *out, bool *is_string, Error *err);
 bool json_cursor_int64(JsonCursor *cursor, int64_t *out); /* false: no integer there; the cursor stays */
 JsonSpan json_cursor_value(JsonCursor *cursor);           /* skips any value and gives its text */
-/* The value of an object's first member with this key, of `size` bytes; its text is NULL if there is none. */
+/* The value of an object's first member with this key of `size` bytes; without one, its text is NULL. */
 JsonSpan json_span_find(JsonSpan object, const char *key, size_t size);
 JsonSpan json_span_member(JsonSpan object, const char *key);
 /* A description of the value at the cursor for messages: "an object", else its text, cut after 40 bytes;

@@ -1,7 +1,7 @@
 /* private_file.c - see private_file.h.
  *
- * Always true: no open() blocks, and files are not mapped, so that one truncated while it is read gives a
- *              failed read and no SIGBUS. */
+ * Always true: no open() blocks, and files are not mapped: if a file is truncated while it is read, the read
+ * fails, without a SIGBUS. */
 #include "base/private_file.h"
 
 #include <errno.h>

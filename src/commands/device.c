@@ -444,9 +444,9 @@ static size_t memory_available(const Model *model) {
   return (size_t)available;
 }
 
-/* Adds memory->copies (of weights, see DeviceMemory) to memory->weights: before loading if without_copies is
- * not set and they fit in half of the room, afterwards if they were made. Otherwise sets memory->copies to
- * 0. */
+/* Adds memory->copies (of weights, see DeviceMemory) to memory->weights. Before loading: if without_copies is
+ * not set and the copies fit half of the room. Afterwards: if they were made. Otherwise sets memory->copies
+ * to 0. */
 static void count_copies(const Device *device, DeviceMemory *memory) {
   const size_t left = memory->free_bytes > memory->weights ? memory->free_bytes - memory->weights : 0;
   const bool fit = !device->without_copies && memory->copies <= left / 2;

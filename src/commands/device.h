@@ -55,9 +55,9 @@ typedef struct {
 /* Refuses wrong flags, and flags that every device allowed by --device would ignore. Opens no device. */
 Status device_check_flags(const DeviceFlags *values, Error *err);
 
-/* Chooses the device. Where "auto" finds no usable GPU, it fails if several are asked for; else it takes
- * the CPU and says why on standard error, in a build without CUDA only if --gpu is given or a GPU seems to be
- * there. GPU-only flags are STATUS_USAGE on the CPU. The flags must outlive the device. */
+/* Chooses the device. If "auto" finds no usable GPU and several are asked for, it fails. If one is asked for,
+ * it takes the CPU and says why on standard error (a build without CUDA: only if --gpu is given or a GPU
+ * seems to be there). GPU-only flags are STATUS_USAGE on the CPU. The flags must outlive the device. */
 Status device_choose(const DeviceFlags *values, Device *device, Error *err);
 
 /* Checks that the device supports this model. An unsuitable GPU that "auto" chose is replaced by the CPU,

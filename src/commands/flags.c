@@ -298,9 +298,9 @@ static bool is_default(const FlagParse *parse, const Found *found) {
   return found->flag->kind == KIND_CHOICE && *(const int *)value == (usual ? *(const int *)usual : 0);
 }
 
-/* The first flag of `names` that was given, as the user spelled it; NULL if none was. Flags whose value
- * `rule` exempts are skipped (`others`: those of rule->others), and defaults that it excludes; `setting`, if
- * given, has no value yet. */
+/* The first given flag of rule->flags (others: of rule->others), as the user spelled it; NULL: none. Skips
+ * flags of rule->others that the rule exempts and, if the rule excludes, flags that choose the default; but
+ * not `setting`, which has no value yet. */
 static const Word *first_given(const FlagParse *parse, const FlagRule *rule, bool others,
                                const Word *setting) {
   const char *names = others ? rule->others : rule->flags;

@@ -11,9 +11,8 @@ const char *foreign_chat_word(const char *word, size_t size);
 /* Advice for a flag of another program, flag[0 .. size); or NULL. */
 const char *foreign_flag(const char *flag, size_t size);
 
-/* The kind of flag[0 .. size) among the flags of llama.cpp that auk ignores with their values because it
- * needs none of them; OTHER: not among them. ON_OFF: the value is optional: "on", "off", "auto", "0" or
- * "1". */
+/* The kind of flag[0 .. size), if it is a flag of llama.cpp that auk ignores with its value because auk needs
+ * neither; OTHER: it is none. ON_OFF: the value is optional: "on", "off", "auto", "0" or "1". */
 typedef enum { FOREIGN_OTHER, FOREIGN_SWITCH, FOREIGN_VALUE, FOREIGN_ON_OFF } ForeignKind;
 ForeignKind foreign_idle(const char *flag, size_t size);
 /* Sets the flag and value of auk that mean the same as those of llama.cpp; false: auk has none. */

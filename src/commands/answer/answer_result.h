@@ -27,7 +27,7 @@ void answer_text_release(AnswerText *answer);
 
 typedef struct {
   AnswerText *answer; /* collects the answer */
-  /* Receives text as soon as it is final and in *answer, in whole characters, size > 0; with `extracts`, an
+  /* Receives text as soon as it is final and in *answer: whole characters, size > 0. With `extracts`, an
    * answer's text is code. May be NULL. */
   Status (*text)(void *user, TextKind kind, const char *text, size_t size, Error *err);
   /* Called between steps of the prefill, and of LongRoPE's recomputation during an answer, with the tokens

@@ -139,9 +139,9 @@ static Status add_end(Assistant *a, const char *content, Error *err) {
   return id >= 0 && tokenizer_is_special(a->tokenizer, id) ? id_list_append(&a->ends, id, err) : STATUS_OK;
 }
 
-/* Collects end tokens: the checkpoint's, the chat template's, and every --stop that is itself a special
- * token, which never appears as text. For a checkpoint that names no end tokens (a lone packed file), the
- * usual ones that its tokenizer has. */
+/* Collects end tokens: the checkpoint's, the chat template's, and every --stop that is itself a special token
+ * (such a token never appears as text). If the checkpoint names no end tokens (a lone packed file): the usual
+ * ones that its tokenizer has. */
 static Status choose_ends(Assistant *a, Error *err) {
   static const char *const usual[] = {"<|endoftext|>", "<|end_of_text|>", "</s>", "<|im_end|>", "<|eot_id|>"};
   const ModelConfig *config = &a->model->config;
@@ -507,8 +507,8 @@ static bool fits_beside_fewer_weights(Assistant *a, int n) {
 }
 
 /* True if recurrent states are a reason to answer records one after another: with them, sequences of a batch
- * cannot share prefixes. On a GPU a batch gains more than that, since a step for many sequences takes little
- * longer than a step for one; but not with --choose, which generates nothing. */
+ * cannot share prefixes. On a GPU a batch gains more than that, because its steps take little longer than
+ * steps for one sequence; --choose generates nothing, so it does not gain that. */
 static bool states_prefer_one(const Assistant *a) {
   return (!a->device.backend->memory || a->chooses) && config_has_states(&a->model->config);
 }

@@ -83,7 +83,7 @@ typedef struct {
 
 extern const Flag chat_flags[10], answer_flags[7], sampling_flags[8], keep_flags[1];
 enum { CHAT_THINK_BUDGET = 4, ANSWER_MAX_TOKENS = 0 }; /* indices of flags that /set of a chat changes */
-/* The groups of all flags in AssistantFlags, for a command whose options have one as `member`. */
+/* The groups of all flags in AssistantFlags, for a command whose options have these as `member`. */
 #define ASSISTANT_FLAG_GROUPS(Struct, member)                                                                \
   MODEL_FLAG_GROUP(Struct, member.model), FLAG_GROUP_IN("Chat", chat_flags, Struct, member.chat, ChatFlags), \
       FLAG_GROUP_IN("Answer", answer_flags, Struct, member.answer, AnswerFlags),                             \
@@ -132,9 +132,9 @@ typedef struct {
   Guesser guesser;
   SessionOptions session_options;
   BatchOptions batch_options;
-  /* NULL until assistant_start(), or if `remote` answers. It has a batch for several sequences, and even for
-   * one with --states or, on a GPU, with device.invariant; else a session. A process that keeps the model can
-   * have both. */
+  /* NULL until assistant_start(), or if `remote` answers. It has a batch for several sequences. For one
+   * sequence it has a batch with --states or, on a GPU, with device.invariant; else a session. A process that
+   * keeps the model can have both. */
   Engine *engine;
   Remote *remote;   /* in place of the engine: a process that keeps the model. NULL: none, or not yet */
   int keep_seconds; /* from keep_asked(). 0: uses no process that keeps the model; -1: starts none */
@@ -166,19 +166,19 @@ Status assistant_encode_prompt(const Assistant *assistant, const char *text, siz
                                Error *err);
 
 /* To be called before assistant_start_many(n): sets device.invariant, the default of --map, if the device
- * prefers it, no flag forbids it, and all weights fit beside the sequences. Does not set it if n is 0 and
- * records are answered one after another, nor if a process keeps the model, or is to be started for that: the
- * flags of that process decide. */
+ * prefers it, no flag forbids it, and all weights fit beside the sequences. Two cases set nothing: n is 0 and
+ * records are answered one after another; a process keeps the model, or is to be started for that (that
+ * process's flags decide). */
 void assistant_prefer_invariant(Assistant *assistant, int n);
 
-/* Chooses the context: -c (0: the model's maximum; above that refused, or cut if it is from the settings
- * file); without -c as many tokens as half of the memory that the weights leave free holds, but at least
- * n_prompt + 256 and at most the model's maximum. */
+/* Chooses the context. -c gives it (0: the model's maximum); more than the maximum is refused, or cut if -c
+ * is from the settings file. Without -c: as many tokens as half of the memory that the weights leave free
+ * holds, but at least n_prompt + 256 and at most the model's maximum. */
 Status assistant_context(const Assistant *assistant, size_t n_prompt, int *n_ctx, Error *err);
 /* Refuses a prompt that does not fit the context, with both counts (STATUS_USAGE). */
 Status assistant_check_prompt(const Assistant *assistant, size_t n_prompt, int n_ctx, Error *err);
-/* To be called after each answer: refuses it (STATUS_FAILED) if a weight file was written to meanwhile, where
- * files are read in each step: on a CPU, and for weights that a limit keeps out of a GPU's memory. */
+/* To be called after each answer: refuses it (STATUS_FAILED) if a weight file that steps read was written to
+ * meanwhile. Steps read files on a CPU, and for weights that a limit keeps out of a GPU's memory. */
 Status assistant_check_weights(const Assistant *assistant, Error *err);
 
 /* Chooses the context (the prompt must fit it), checks memory, loads weights, opens the engine; or leaves all
@@ -190,10 +190,10 @@ Status assistant_start(Assistant *assistant, size_t n_prompt, Error *err);
  * --states needs a batch. */
 Status assistant_start_many(Assistant *assistant, int n, Error *err);
 
-/* assistant_start() in a process that keeps the model: opens a batch, if the backend has pages; and a session
- * if it has no pages, if a batch rounds differently (on a GPU), or if the model has recurrent states, since a
- * batch cannot continue from those. On a GPU with device.invariant it opens only the batch. PRECOND only
- * assistant_open_engine() was called */
+/* assistant_start() in a process that keeps the model. Opens a batch if the backend has pages. Opens a
+ * session if the backend has no pages, on a GPU (where a batch rounds differently), or if the model has
+ * recurrent states, from which a batch cannot continue. On a GPU with device.invariant it opens only the
+ * batch. PRECOND only assistant_open_engine() was called */
 Status assistant_start_holder(Assistant *assistant, Error *err);
 
 /* Bytes of the device's own memory that a process which keeps the model takes; 0: the device has none. */

@@ -188,10 +188,10 @@ static void save(Cache *cache, Session *session, int n) {
   fprintf(stderr, "\n");
 }
 
-/* Called when a new prompt replaces one that is not stored yet: stores their common prefix, which later
- * prompts may share too. With expects_many that is done once, for the first two prompts that have a common
- * prefix; otherwise whenever PREFIX_MIN_NEW tokens or more would be lost. The rest of a prompt is stored only
- * at the end: otherwise a chat with a sliding context would write a whole prompt each time. */
+/* Called when a new prompt replaces one that is not stored yet. Stores their common prefix, which later
+ * prompts may share too: with expects_many once, for the first two prompts that have a common prefix;
+ * otherwise whenever PREFIX_MIN_NEW tokens or more would be lost. The rest of a prompt is stored only at the
+ * end: otherwise a chat with a sliding context would write a whole prompt each time. */
 static void save_before(Cache *cache, Session *session, const int32_t *ids, int n) {
   int common = session_common(session, ids, n);
   bool second = cache->expects_many && cache->n_shared == 0;

@@ -33,7 +33,7 @@ typedef struct Cache Cache; /* NULL: no cache, and the functions do nothing */
 Status cache_open(const CacheFlags *flags, const CacheUse *use, Cache **cache, Error *err);
 
 /* The cache, for an engine with a session. restore() first stores, where that pays, the prefix that a prompt
- * shares with the session's previous prompt, and then restores the longest prefix that the cache has;
+ * shares with the session's previous prompt. Then it restores the longest prefix that the cache has.
  * prefilled() notes that the session holds a whole prompt. Without a cache the functions are NULL. */
 PromptStore cache_store(Cache *cache);
 /* Expects many prompts: the prefix that the first two share is stored once and looked up once. */

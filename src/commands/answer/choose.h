@@ -1,7 +1,7 @@
 /* choose.h - picks the likeliest of some given answers (--choose). An answer's score is the sum, or the mean,
  * of the natural log-probabilities of its tokens after the prompt, in the assistant's turn. Prompt and answer
- * are encoded as one text, since the tokenizer may merge across their boundary; the tokens after the prefix
- * that the prompt and all answers share are scored, except end tokens. Thinking is switched off. */
+ * are encoded as one text: the tokenizer may merge across their boundary. The scored tokens are those after
+ * the prefix that the prompt and all answers share, except end tokens. Thinking is switched off. */
 #pragma once
 
 #include "commands/answer/assistant.h"
@@ -58,8 +58,8 @@ Status choices_ask(Choices *choices, const Assistant *assistant, const ChatMessa
                    size_t n_messages, Error *err);
 EngineRequest choices_request(Choices *choices, size_t choice);
 Status choices_take(Choices *choices, const EngineRequest *request, const EngineResult *done, Error *err);
-/* Computes the best choice, and each choice's probability given that one of them is right; all are equal if
- * every score is -infinity. */
+/* Computes the best choice, and each choice's probability given that one of them is right. All probabilities
+ * are equal if every score is -infinity. */
 void choices_rank(Choices *choices);
 /* Appends JSON members without braces: choice, choice_index, scores, usage, timings, model. */
 Status choices_json(const Choices *choices, const char *model, Buffer *out, Error *err);

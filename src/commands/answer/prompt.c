@@ -35,8 +35,8 @@ const Flag prompt_flags[] = {
 
 /* --- available input */
 
-/* True if standard input should be read although no flag names it: it is no terminal and, beside other text
- * (beside_others), it was connected deliberately, to a pipe, a socket or a file. */
+/* True if standard input should be read although no flag names it. It must be no terminal. Beside other text
+ * (beside_others) it must be a pipe, a socket or a file, which was connected deliberately. */
 static bool input_is_piped(bool beside_others) {
   struct stat kind;
   if (isatty(STDIN_FILENO) || fstat(STDIN_FILENO, &kind) != 0) return false;

@@ -33,9 +33,9 @@ typedef struct {
 } Prompt;            /* starts zeroed */
 
 /* Reads standard input and then the files. Each text begins on its own line; the newline at the end of the
- * whole is dropped. Standard input is read if it is named (as "-" among the files, and is then read at that
- * position) or piped in. An empty pipe counts as no input, and a terminal is only read if named. STATUS_USAGE
- * without any prompt, with only an empty -p, or without an input for the {} of -P. */
+ * whole is dropped. Standard input is read if it is piped in, or if "-" is among the files (then at that
+ * position). An empty pipe counts as no input. A terminal is read only with "-". STATUS_USAGE without any
+ * prompt, with only an empty -p, or without an input for the {} of -P. */
 Status prompt_read(const PromptFlags *flags, Prompt *prompt, Error *err);
 void prompt_release(Prompt *prompt);
 

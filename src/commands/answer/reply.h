@@ -49,7 +49,7 @@ void reply_release(Reply *reply);
 /* Writes complete output to the destination of the flags. */
 Status reply_write(const ReplyFlags *flags, const Buffer *bytes, Error *err);
 
-/* Appends the JSON members of an answer, without braces; without a thought that is empty or not to be shown.
- * prompt: its ids, which --ids has in the object. */
+/* Appends the JSON members of an answer, without braces. A thought that is empty or not to be shown is left
+ * out. prompt: the prompt's ids, which --ids puts into the object. */
 Status answer_json(Buffer *out, const AnswerText *answer, const IdList *prompt, const AnswerResult *result,
                    const ReplyFlags *flags, const Assistant *assistant, Error *err);

@@ -1,8 +1,8 @@
 /* show.h - formats thought and answer for a terminal, a pipe or a file. Pipes and files get the model's text
- * unchanged, and without `exact` a newline where its last line lacks one. On a terminal terminal_text() makes
- * it safe, words wrap, and Markdown has styles (markdown.h); an answer of -x, in a form or with tools has
- * neither wrapped words nor styles, since each of its bytes means something. A thought is dim on a terminal
- * with colours; elsewhere (NO_COLOR, --plain, TERM=dumb, a pipe) it stands between the model's marks, such as
+ * unchanged; without `exact`, a last line without a newline gets one. On a terminal terminal_text() makes the
+ * text safe, words wrap, and Markdown has styles (markdown.h). An answer of -x, in a form or with tools has
+ * neither wrapped words nor styles: each of its bytes means something. A thought is dim on a terminal with
+ * colours; elsewhere (NO_COLOR, --plain, TERM=dumb, a pipe) it stands between the model's marks, such as
  * <think>. Each write also resets its style, so that the terminal is in order whenever the program ends. */
 #pragma once
 

@@ -34,8 +34,8 @@ typedef enum {
 } InputKind;
 Status chat_input_read(ChatInput *input, Buffer *text, InputKind *kind, Error *err);
 
-/* Adds an entry, unless it is empty or repeats the last one of this chat, to the arrow keys' history and to
- * the file; without an editor does nothing. Only the first failure of the file is reported, on standard
+/* Adds an entry to the arrow keys' history and to the file, unless it is empty or repeats the last entry of
+ * this chat. Does nothing without an editor. Only the first failure of the file is reported, on standard
  * error. */
 Status chat_input_remember(ChatInput *input, const char *text, size_t size, Error *err);
 

@@ -20,7 +20,7 @@ void chat_settings_begin(ChatSettings *settings, Assistant *assistant, bool show
 /* Sets the sampler's seed for the next answer. */
 Status chat_settings_seed(ChatSettings *settings, Error *err);
 
-/* Takes "NAME VALUE" (also "NAME=VALUE", "--NAME VALUE"); "default" restores the initial values. For "NAME"
- * alone it appends a line with the value, for an empty text one line per setting of this model; for a new
- * value a note if it has no effect. Mistakes are STATUS_USAGE and change nothing. */
+/* Takes "NAME VALUE" (also "NAME=VALUE", "--NAME VALUE"); "default" restores the initial values. Appends to
+ * `out` a line with the value for "NAME" alone, a line for each setting of this model for an empty text, and
+ * a note for a new value without effect. Mistakes are STATUS_USAGE and change nothing. */
 Status chat_settings_take(ChatSettings *settings, const char *text, size_t size, Buffer *out, Error *err);

@@ -59,8 +59,8 @@ void dialogue_print(const Dialogue *dialogue, const Buffer *lines);
 Status dialogue_excerpt(const char *text, size_t size, size_t most, Buffer *out, Error *err);
 
 Status dialogue_count(const Dialogue *dialogue, const Buffer *text, size_t *n, Error *err);
-/* Counts the tokens, as the template renders them, of a conversation with those messages alone that belong to
- * no turn (conversation.h), and a user message with this text. */
+/* Counts the tokens of a conversation, as the template renders it: only the messages that belong to no turn
+ * (conversation.h), and a user message with this text. */
 Status dialogue_measure(const Dialogue *dialogue, const Buffer *text, size_t *n, Error *err);
 /* Advice for a context that is too short: " (-c N sets it, ...)", or empty at the model's maximum. */
 typedef struct {
@@ -77,8 +77,8 @@ Status dialogue_encode(const Dialogue *dialogue, const Conversation *conversatio
  * unchanged. PRECOND the conversation ends with a message of the user or of a tool */
 Status dialogue_answer(Dialogue *dialogue, bool *answered, Error *err);
 
-/* Adds a user message, the attached files and then `text`, and answers it. If there is no answer, the message
- * is removed again. */
+/* Adds a user message (the attached files, then `text`) and answers it. If there is no answer, the message is
+ * removed again. */
 Status dialogue_send(Dialogue *dialogue, const char *text, size_t size, Error *err);
 
 /* Takes `text` as the result of the first call that has none; answers once every call has its result, and

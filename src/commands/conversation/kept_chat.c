@@ -245,8 +245,8 @@ static Status refuse_several(const KeptList *list, const char *name, bool by_tit
                    by_title ? "titles" : "names", n, (int)names.size, names.data, n > 3 ? ", ..." : "");
 }
 
-/* *found: the entry with this name (NULL: the first), else the only one with `name` as a part of its name,
- * else as a part of its title. whole: refuses parts. */
+/* *found: the entry with this name (NULL: the first entry); else the only entry with `name` as a part of its
+ * name; else the only entry with it as a part of its title. whole: refuses parts. */
 static Status choose(const KeptList *list, const char *name, bool whole, const KeptEntry **found,
                      Error *err) {
   *found = NULL;

@@ -45,8 +45,8 @@ Status bound_mask_or_text(Bound *bound, char first, const uint64_t **mask, Error
 Status bound_restart(Bound *bound, Error *err);
 /* Takes a token of the answer and appends its text, in whole characters. */
 Status bound_take(Bound *bound, int32_t id, Buffer *text, Error *err);
-/* Sets reply->forced to the tokens that must come next, unless there is a choice or tokens that were forced
- * earlier are still to be taken. */
+/* Sets reply->forced to the tokens that must come next, if there is no choice and all tokens that were forced
+ * earlier have been taken. */
 Status bound_forced(Bound *bound, TokenReply *reply, Error *err);
 /* True for a token of white space alone. */
 bool bound_is_space(const Bound *bound, int32_t id);

@@ -21,7 +21,7 @@ extern const Flag tool_flags[2];
   }
 
 /* How a model with this template writes calls: in parts (written_calls.h), or as JSON, {"name": NAME,
- * ARGUMENTS: {...}}. Each JSON call stands between two marks, all stand in a list after one mark, or a single
+ * ARGUMENTS: {...}}. Calls in JSON stand each between two marks, or all in a list after one mark; or a single
  * call is the whole answer. */
 typedef struct {
   const char *begin;      /* the token before a call; if `bare`, the token may be missing */

@@ -214,8 +214,8 @@ static Status add_word(WrittenCall *call, size_t function, size_t key, Error *er
 }
 
 /* Adds a word for each key that may follow, and one for the end unless a required key is missing. Unused keys
- * may follow; without any_order only those after the last used key, up to the first required one (included).
- * used NULL: no key is used. */
+ * may follow. Without any_order, only those after the last used key may, up to and including the first
+ * required one. used NULL: no key is used. */
 static Status add_words(WrittenCall *call, size_t function, const bool *used, bool any_order, Error *err) {
   const WrittenFunction *it = &call->functions->items[function];
   bool missing = false;

@@ -10,8 +10,8 @@ typedef struct {
   bool quiet;       /* the process prints "ready", then writes to /dev/null alone, and enters "/" */
 } HolderOptions;
 
-/* Opens the model, listens, and serves until WIRE_STOP or a signal comes, until no client was connected for
- * keep_seconds (or the time of the last HELLO that set one), or until the model's files or the socket's name
- * have changed while no client is connected. PRECOND the assistant is zeroed; the flags outlive it */
+/* Opens the model, listens, and serves. Ends when WIRE_STOP or a signal comes; when no client was connected
+ * for keep_seconds (or the time of the last HELLO that set one); or when, without a connected client, the
+ * model's files or the socket's name have changed. PRECOND the assistant is zeroed; the flags outlive it */
 Status holder_run(const AssistantFlags *flags, const HolderOptions *options, Assistant *assistant,
                   Error *err);

@@ -135,8 +135,8 @@ static Status fork_twice(int pipes[2][2], char **arguments, char **environment, 
                      : error_set(err, STATUS_FAILED, "cannot start a process that keeps the model");
 }
 
-/* Waits for "ready" on the first pipe (standard output), after the pid. If that pipe closes first, the second
- * one (standard error) has the reason. */
+/* Reads the pid from the first pipe (standard output), then waits for "ready" there. If that pipe closes
+ * first, the second pipe (standard error) has the reason. */
 static Status await_ready(const int pipes[2][2], Error *err) {
   char text[sizeof err->text] = "", unused[64];
   size_t n = 0;

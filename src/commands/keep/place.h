@@ -28,7 +28,7 @@ void keep_remove_stale(const char *path);
 void keep_remove_leftovers(const char *directory);
 
 /* Locks the directory of a socket's name. Names are removed, or pass to another process, only with this lock:
- * else a name could be removed as that of a dead process after a living one has taken it. Returns a
+ * otherwise a dead process's name could be removed although a living process has just taken it. Returns a
  * descriptor, to be closed for unlocking; -1: others held the lock for a second, or there is no directory. */
 int keep_lock_names(const char *path);
 

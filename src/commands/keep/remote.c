@@ -83,7 +83,7 @@ static Status add(Buffer *body, const void *bytes, size_t n, size_t size, Error 
   return n ? buffer_append(body, bytes, n * size, err) : STATUS_OK;
 }
 
-/* Sends the forced tokens that the sink has asked for, or else the mask of the next token. */
+/* Sends the forced tokens that the sink has asked for; if there are none, the mask of the next token. */
 static Status send_turn(Remote *r, Asked *a, Error *err) {
   const EngineRequest *request = &a->run.request;
   WireReply reply;

@@ -71,8 +71,8 @@ static Status end_line(CodeBlock *block, Buffer *out, Error *err) {
   return buffer_append(out, "\n", 1, err);
 }
 
-/* Decides whether the received part of a line can still be a fence; if not, passes it on inside the block,
- * and drops it before the block. */
+/* Decides whether the received part of a line can still be a fence. If it cannot, the part is passed on
+ * (inside the block) or dropped (before the block). */
 static Status decide(CodeBlock *block, Buffer *out, Error *err) {
   Fence fence = read_fence(&block->line);
   if (block->state == BLOCK_BEFORE) {

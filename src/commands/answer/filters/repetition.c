@@ -2,7 +2,7 @@
  * microsecond. */
 #include "commands/answer/filters/repetition.h"
 
-/* A passage of p tokens is a loop once this many last tokens equal those p positions earlier. */
+/* A passage of p tokens is a loop when this many last tokens equal the tokens p positions before them. */
 static int enough(int p) {
   int n = REPETITION_ROUNDS * p;
   return n < REPETITION_LEAST ? REPETITION_LEAST : n > REPETITION_MOST ? REPETITION_MOST : n;

@@ -30,8 +30,8 @@ void text_chain_release(TextChain *chain);
 
 /* Takes a token. */
 Status text_chain_take(TextChain *chain, int32_t id, Error *err);
-/* Ends a message of the text: passes on the bytes of a character that will not be whole. is_all: ends the
- * text, and passes on all that the filters held back, too. */
+/* Ends a message of the text: passes on the bytes of a character that will not be whole. is_all: also ends
+ * the text, and passes on all that the filters held back. */
 Status text_chain_end(TextChain *chain, bool is_all, Error *err);
-/* Passes text straight to the AnswerText and the sink, unless the answer was stopped, and empties it. */
+/* Passes `text` straight to the AnswerText and the sink, unless the answer was stopped. Empties `text`. */
 Status text_chain_emit(TextChain *chain, TextKind kind, Buffer *text, Error *err);
