@@ -45,8 +45,8 @@ struct BackendProbe {
   /* microseconds[i]: the time of a sum of rows[i] rows over the GPUs that share a loaded model, by separate
    * kernels. NULL: devices cannot share a model. */
   Status (*time_sums)(BackendModel *loaded, const int *rows, int n, double *microseconds, Error *err);
-  /* Where load() would put weights, if it could take `most` bytes (0: any number) of the device's own memory;
-   * needs no device. NULL: the device has no memory of its own. */
+  /* Where load() would put the weights with `most` bytes of the device's own memory (0: any number). Needs no
+   * device. NULL: the device has no memory of its own. */
   Status (*places)(const Model *model, size_t most, DeviceMemory *memory, Error *err);
   /* weights[i]: bytes of weights in the memory of GPU i of n that share the model (model/slice.h). Refuses
    * (STATUS_MODEL) a model that they cannot share; needs no device. NULL: devices cannot share a model. */

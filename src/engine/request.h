@@ -20,12 +20,12 @@ enum { MOST_BEST = 100 }; /* largest n_best: how many likely tokens are reported
 typedef struct {
   bool stop; /* ends the answer, with FINISH_STOP */
   /* [n_forced] Tokens that come next, instead of the model's. The array stays valid until the sink has had
-   * the last of them; a later reply's array replaces the tokens that are left of this one. */
+   * its last token. A later reply's array replaces the tokens that are left of this one. */
   const int32_t *forced;
   int n_forced;
 } TokenReply;
 
-/* Receives each token, sampled or forced; but it receives a sampled end token only with ignore_eos. */
+/* Receives each token, sampled or forced. A sampled end token comes only with ignore_eos. */
 typedef Status (*TokenSink)(void *user, int32_t id, TokenReply *reply, Error *err);
 
 typedef struct {
@@ -36,13 +36,13 @@ typedef struct {
   bool may_force;        /* the sink may reply with forced tokens; `allow` implies may_force */
   const int32_t *forced; /* [n_forced] the first tokens, as in a TokenReply */
   int n_forced;
-  /* Called before each token that the model samples, with the sink's `user`: sets *mask to the tokens that
-   * may be next (sampler_allow), or to NULL: all tokens. The mask stays unchanged until the next call.
-   * `allow` NULL: always all tokens. */
+  /* Called before each token that the model samples, with the sink's `user`. Sets *mask to the tokens that
+   * are allowed next (sampler_allow); NULL: all tokens. The mask stays unchanged until the next call. `allow`
+   * NULL: always all tokens. */
   Status (*allow)(void *user, const uint64_t **mask, Error *err);
-  /* Called for each token, sampled or forced, before the sink gets it, and for an end token: its n_best + 1
-   * scores as log_probabilities() makes them from the logits before the token. Tokens are then computed one
-   * by one. May be NULL. n_best: 0 .. MOST_BEST */
+  /* Called for each token, sampled or forced, before the sink gets it, and for an end token. scores: n_best +
+   * 1 of log_probabilities(), from the logits before the token. Tokens are then computed one by one. May be
+   * NULL. n_best: 0 .. MOST_BEST */
   Status (*score)(void *user, const TokenScore *scores, Error *err);
   int n_best;
   const volatile int *interrupted; /* set to non-zero by a signal handler; may be NULL */
@@ -71,19 +71,20 @@ typedef struct {
   double *log_p; /* [n_scored] in place of an answer: the last n_scored ids' natural log-probabilities */
   int n_scored;
   int n_ctx; /* limit of this sequence's tokens; 0, or more than the engine's n_ctx: that n_ctx */
-  /* True: the caller (`owner`) has one request at a time. An idle engine with a session computes
-   * the request there, with the bits that a process of the caller's own would give. Tokens that the session
-   * holds for one owner never change a bit of another owner's answer. */
+  /* True: the caller (`owner`) has one request at a time. An idle engine with a session computes the request
+   * there, with the same bits as a process of the caller's own. Tokens that the session holds for one owner
+   * never change a bit of another owner's answer. */
   bool alone;
   const void *owner;
-  /* [n_base] NULL, or the common beginning of many prompts: a session computes these tokens by themselves, in
-   * the same steps each time, so that no answer depends on the requests before it. */
+  /* [n_base] The common beginning of many prompts, or NULL. A session computes these tokens by themselves, in
+   * the same steps each time. So no answer depends on the requests before it. */
   const int32_t *base;
   int n_base;
-  /* Asked before each step; NULL: always TURN_GO. For a sink that does not know its reply when it returns, as
-   * over a socket: turn() then puts forced tokens into the zeroed reply; allow() has the mask. TURN_WAIT: the
-   * sequence has no row in this step, except that a session goes on with its prompt; TURN_END: it ends with
-   * FINISH_INTERRUPTED. In a batch, a sequence with turn() and masks or forced tokens has no guesses. */
+  /* Asked before each step; NULL: always TURN_GO. For a sink that learns its reply only later, as over a
+   * socket. turn() puts forced tokens into the zeroed reply; allow() has the mask. TURN_WAIT: the sequence
+   * has no row in this step, but a session goes on with its prompt. TURN_END: the sequence ends with
+   * FINISH_INTERRUPTED. In a batch, a sequence with turn() has no guesses if it has masks or forced
+   * tokens. */
   EngineTurn (*turn)(void *user, TokenReply *reply);
   void *user;   /* for the sink, turn(), and allow() and score() of `generate` */
   void *record; /* the caller's: what the request is for */
@@ -105,16 +106,16 @@ typedef struct {
 } EngineStep;
 
 typedef struct {
-  /* Gives the next request, if there is one. may_wait: no sequence is left to compute, so that the call may
-   * wait for input. *found false: none now, or none any more if may_wait was true. */
+  /* Gives the next request. may_wait: no sequence is left to compute, so the call is allowed to wait for
+   * input. *found false: there is no request now; if may_wait was true, there will be none any more. */
   Status (*next)(void *user, bool may_wait, EngineRequest *request, bool *found, Error *err);
   Status (*done)(void *user, const EngineRequest *request, const EngineResult *result, Error *err);
   void (*step)(void *user, const EngineStep *step); /* before each step of a batch; may be NULL */
   const volatile int *interrupted;                  /* or NULL */
   void *user;
-  /* After a step that computed a part of a request's prompt, and in a session before the first one: `done` of
-   * `total` tokens are computed. When all tokens are, n_reused and prefill_ms of the result are set; no token
-   * has been passed on yet. May be NULL. */
+  /* Called after a step that computed a part of a request's prompt; in a session also before the first step.
+   * `done` of `total` tokens are computed. When all are, n_reused and prefill_ms of the result are set, and
+   * no token has been passed on yet. May be NULL. */
   void (*progress)(void *user, const EngineRequest *request, const EngineResult *result, int done, int total);
   /* Before each step, for what comes from outside; may_wait: turn() of every remaining sequence said
    * TURN_WAIT. May be NULL if no request has a turn(). */
@@ -123,8 +124,8 @@ typedef struct {
 
 /* The most tokens of the request's sequence, in an engine whose sequences have n_ctx. */
 int request_context(const EngineRequest *request, int n_ctx);
-/* Refuses (STATUS_USAGE) a request that does not fit request_context(), and ids, also forced ones, that the
- * model lacks. */
+/* Refuses (STATUS_USAGE) a request that does not fit request_context(). Also refuses ids that the model
+ * lacks, forced ones included. */
 Status request_check(const EngineRequest *request, int n_ctx, const ModelConfig *config, Error *err);
 
 /* A request that is being computed, for a schedule (one.c, batch.c) or its client (commands/keep/remote.c).
@@ -140,7 +141,7 @@ typedef struct {
 void running_begin(Running *running, const EngineRequest *request);
 /* The request's turn: TURN_END if it is interrupted. Takes the tokens that turn() forces. */
 EngineTurn running_turn(Running *running, const EngineJob *job);
-/* Gives the sampler the mask of the next token, unless that is forced. */
+/* Gives the sampler the mask of the next token, unless this token is forced. */
 Status running_restrict(Running *running, Sampler *sampler);
 /* Makes the scores of a token and calls score(). */
 Status running_score(Running *running, const float *logits, int vocab_size, int32_t id);

@@ -3,10 +3,10 @@
  * Always true: nothing allocates after sampler_open(); the candidates are in order of ids; n_seen entries
  *              of `seen` are true.
  *
- * Top-k and top-p cut the same ranking, once by count and once by weight. A radix select finds the cut
- * without sorting: a histogram of the upper bits of the keys gives the bin in which the cut lies, a second
- * and a third give the cut's next bits; ids decide between equal keys, which have equal weights. The three
- * histograms take 3 passes over the candidates, as on a parallel device. */
+ * Top-k and top-p cut the same ranking: top-k by count, top-p by weight. A radix select finds the cut without
+ * sorting, in 3 passes over the candidates. A histogram of the keys' upper bits gives the bin in which the
+ * cut lies. A second and a third give the cut's next bits. Equal keys have equal weights; ids decide between
+ * them. */
 
 #include "engine/sampler.h"
 
@@ -193,8 +193,8 @@ static void forbid(float *scores, int n, uint64_t allowed) {
   for (uint64_t bits = all & allowed; bits; bits &= bits - 1) scores[__builtin_ctzll(bits)] = kept[n_kept++];
 }
 
-/* The scores to pick from; if there is no mask and no penalty applies to a seen token, the logits
- * themselves. */
+/* The scores to pick from. Without a mask they are the logits themselves if there are no penalties or no seen
+ * tokens. */
 static const float *make_scores(Sampler *s, const float *logits) {
   const SamplerSettings *set = &s->settings;
   const bool penalties = sampler_has_penalties(s) && s->n_seen > 0;
@@ -275,8 +275,8 @@ static uint64_t weight_sum(const Sampler *s) {
   return sum;
 }
 
-/* Keeps the candidates whose predecessors in the ranking sum to less than `limit`: in weight, or in number if
- * `weights` is NULL. PRECOND 0 < limit <= the sum of all */
+/* Keeps each candidate whose predecessors in the ranking sum to less than `limit`. The sum is of weights;
+ * `weights` NULL: of candidates. PRECOND 0 < limit <= the sum of all */
 static void cut_ranking(Sampler *s, const uint64_t *weights, uint64_t limit) {
   static const struct { int shift, bits; } levels[] = {{21, 11}, {10, 11}, {0, 10}};
   uint32_t key = 0;   /* the known upper bits of the key at which the cut lies */
@@ -291,7 +291,7 @@ static void cut_ranking(Sampler *s, const uint64_t *weights, uint64_t limit) {
     while (s->bins[bin] < limit - above) above += s->bins[bin--];
     key = key << bits | bin;
   }
-  uint64_t left = limit - above; /* > 0: how much of the limit the candidates with this key may fill */
+  uint64_t left = limit - above; /* > 0: what is left of the limit for candidates with this key */
   int n = 0;
   for (int i = 0; i < s->n_candidates; i++) {
     if (s->keys[i] < key) continue;
@@ -320,9 +320,9 @@ static void cut_weights(Sampler *s, uint64_t lowest) {
   s->n_candidates = n;
 }
 
-/* First drops tokens that are too light to stay, so that few have to be ranked. With n candidates, a token
- * lighter than (sum - limit) / n and all that rank after it together weigh less than sum - limit, so the
- * tokens ranked before it weigh more than the limit. */
+/* First drops tokens that are too light to stay, so that few have to be ranked. Take a token lighter than
+ * (sum - limit) / n, with n candidates. It and all that rank after it together weigh less than sum - limit.
+ * So the tokens before it weigh more than the limit. */
 static void cut_top_p(Sampler *s, double top_p) {
   uint64_t sum = weight_sum(s), limit = sampler_part(sum, sampler_share(top_p));
   if (limit == 0) limit = 1;

@@ -1,8 +1,8 @@
 /* sampler.h - the next token from logits: greedy, temperature, top-k, top-p, min-p, penalties.
  *
- * The same seed, step and logits give the same token on every machine and device: exponentials use sums and
- * products of IEEE doubles or floats only, never contracted; probabilities are 64-bit integers, so that sums
- * do not depend on their order; ties go to the lower id; the random number is a function of (seed, step). The
+ * The same seed, step and logits give the same token on every machine and device. Exponentials use only sums
+ * and products of IEEE doubles or floats, never contracted. Probabilities are 64-bit integers, so their sums
+ * do not depend on the order. Ties go to the lower id. The random number is a function of (seed, step). The
  * order of the filters is that of transformers: penalties, temperature, top-k, top-p, min-p. */
 #pragma once
 
@@ -27,8 +27,8 @@ typedef struct {
 
 typedef struct Sampler Sampler; /* settings, the count of draws, and the counts of seen tokens */
 
-/* Opens a sampler that has seen nothing and drawn nothing, for logits of vocab_size (1 .. SAMPLER_MAX_VOCAB)
- * tokens; allocates all memory. Settings out of range are STATUS_USAGE. *sampler is NULL after a failure;
+/* Opens a sampler for logits of vocab_size (1 .. SAMPLER_MAX_VOCAB) tokens, with none seen and nothing drawn.
+ * Allocates all memory. Settings out of range: STATUS_USAGE. *sampler is NULL after a failure;
  * sampler_close() accepts NULL. */
 Status sampler_open(const SamplerSettings *settings, int vocab_size, Sampler **sampler, Error *err);
 size_t sampler_bytes(int vocab_size); /* about the memory that sampler_open() takes */
@@ -40,11 +40,11 @@ Status sampler_set(Sampler *sampler, const SamplerSettings *settings, Error *err
 /* Counts a token as seen: one of the prompt, or a generated one. */
 void sampler_count_token(Sampler *sampler, int32_t id, bool generated);
 /* From now on picks take only tokens whose bit is set in mask[(vocab_size + 63) / 64], the lowest bit first;
- * NULL: all tokens. The mask stays the caller's, who keeps it unchanged while picks are made with it. */
+ * NULL: all tokens. The mask stays the caller's and unchanged while picks are made with it. */
 void sampler_allow(Sampler *sampler, const uint64_t *mask);
 const uint64_t *sampler_allowed(const Sampler *sampler);
-/* Picks from logits[vocab_size] and counts one draw, but does not count the token as seen. STATUS_FAILED if
- * an allowed logit is NaN or +infinity or none is finite, so that a broken model does not produce text. */
+/* Picks from logits[vocab_size] and counts one draw, but does not count the token as seen. STATUS_FAILED, so
+ * that a broken model does not produce text: an allowed logit is NaN or +infinity, or none is finite. */
 Status sampler_pick(Sampler *sampler, const float *logits, int32_t *id, Error *err);
 
 /* For a device that picks by itself: the settings, the number of its next draw, and the seen tokens. */
@@ -65,8 +65,8 @@ typedef struct {
   int32_t id;
   double log_p; /* natural */
 } TokenScore;
-/* scores[0] is the score of `id`; scores[1 .. n] are the scores of the n likeliest tokens, the likeliest
- * first and, of equally likely ones, the lowest id first. Entries beyond vocab_size tokens have the id -1. */
+/* scores[0]: the score of `id`. scores[1 .. n]: those of the n likeliest tokens, the likeliest first; equally
+ * likely ones in order of ids. Entries beyond vocab_size tokens have the id -1. */
 void log_probabilities(const float *logits, int vocab_size, int32_t id, int n, TokenScore *scores);
 
 C_END

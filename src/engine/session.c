@@ -1,14 +1,13 @@
 /* session.c - see session.h.
  *
- * Always true: ids[0 .. n_past) are exactly the tokens whose keys and values are in the cache, and (after
- *              session_keep() only from session_rewind() on) those that the sampler has seen; n_past <=
- *              n_ctx; logits_row is the row of the last token's logits, or -1 if the state has none; if
- *              has_last is set, `last` holds that token's logits; nothing here allocates after
- *              session_open(). A step that fails leaves n_past as it was; keys and values that it wrote
- *              before n_past equal the old ones. The backend's recurrent state may belong to another
- *              position: settle() brings it to n_past before a step. The last step has also computed the
- *              guesses of `drafting` from n_right on, at the positions that follow the session's tokens;
- *              their logits are the rows after logits_row. */
+ * Always true: ids[0 .. n_past) are exactly the tokens whose keys and values are in the cache. The sampler
+ *              has seen the same tokens, except between session_keep() and session_rewind(). n_past <=
+ *              n_ctx. logits_row is the row of the last token's logits, or -1 if the state has none. With
+ *              has_last, `last` holds these logits. Nothing here allocates after session_open(). A step that
+ *              fails leaves n_past as it was; keys and values that it wrote before n_past equal the old ones.
+ *              The backend's recurrent state may belong to another position; settle() brings it to n_past
+ *              before a step. The last step has also computed the guesses of `drafting` from n_right on. They
+ *              follow the session's tokens, and their logits are the rows after logits_row. */
 #include "engine/session.h"
 
 #include <stdlib.h>
@@ -37,8 +36,8 @@ struct Session {
   float *logits; /* [vocab_size] one row on the host, for session_evaluate(), _score() and _last_logits() */
   float *last;   /* [vocab_size] logits of the last token, for the next continuations of session_score() */
   bool has_last;
-  /* Models with a recurrent state (backend.h). state_pos: the backend's current state is the one after this
-   * many of ids; if state_pos exceeds n_past, after tokens that were forgotten; -1: not known. */
+  /* For models with a recurrent state (backend.h). state_pos: the backend's current state is the one after
+   * this many of ids. More than n_past: the last ones were forgotten; -1: not known. */
   KeptStates kept;
   int state_pos;
   int before_guesses;    /* the extra slot kept.n_slots has the state after this many ids; 0: it is empty */
@@ -227,8 +226,8 @@ static void forget_guesses(Session *s) {
   s->drafting.guesses.n = s->drafting.n_right = 0;
 }
 
-/* Appends ids[0..n) in one step with logits of its last n_logit_rows rows. only_logits: row_logits() will not
- * make logits of further rows, so the backend may drop such rows in the last layer. PRECOND n <= max_chunk */
+/* Appends ids[0..n) in one step, with logits of the last n_logit_rows rows. only_logits: row_logits() will
+ * make no further logits, so the backend may drop the other rows in the last layer. PRECOND n <= max_chunk */
 static Status step(Session *s, const int32_t *ids, int n, int n_logit_rows, bool only_logits, Error *err) {
   TokenRange range = {.pos = s->n_past,
                       .n_tokens = n,
@@ -279,9 +278,9 @@ void session_watch(Session *s, SessionProgress progress, void *user) {
   s->watch_user = user;
 }
 
-/* The position at which the next step of prefill ends at the latest. With a recurrent state steps end at the
- * branch, and before the last token, where a state is kept: session_sync() computes the last token of a text
- * again, so a longer text goes on from there. */
+/* Where the next step of prefill ends at the latest. With a recurrent state, steps end at the branch and
+ * before the last token; a state is kept there. session_sync() computes a text's last token again, so a
+ * longer text goes on from the state before it. */
 static int next_stop(const Session *s, int n) {
   if (!s->kept.n_slots) return n;
   if (s->branch > s->n_past && s->branch < n) return s->branch;
@@ -326,7 +325,7 @@ static Status recompute_rope(Session *s, int n, Error *err) {
   return prefill(s, s->ids, n_past, s->watch, s->watch_user, err);
 }
 
-/* How many of ids[0 .. n) the cache holds, with LongRoPE's factors for n tokens; at most n - 1, since the
+/* How many of ids[0 .. n) the cache holds; 0 if n tokens need LongRoPE's other factors. At most n - 1: the
  * last token is computed again for its logits. */
 static int common_prefix(const Session *s, const int32_t *ids, int n) {
   int common = 0;
@@ -406,7 +405,7 @@ Status session_kv_write(Session *s, TokenRange range, int layer, int n_stored, c
 }
 
 /* Copies the logits of one row of the last step to s->logits. `made`: the step has made the logits of all
- * rows; else they are made here for max_logit_rows rows at a time, so rows have to be asked for in order. */
+ * rows. Else they are made here for max_logit_rows rows at a time, so the caller asks for rows in order. */
 static Status row_logits(Session *s, TokenRange range, int row, bool made, Error *err) {
   int kept = row % s->sizes.max_logit_rows, more = range.n_tokens - row;
   if (more > s->sizes.max_logit_rows) more = s->sizes.max_logit_rows;
@@ -509,8 +508,8 @@ static void take_right_guesses(Session *s) {
   }
 }
 
-/* The most guesses after ids[0 .. n): as many as fit into n_more (-1: any number), a step and the context
- * and, if the drafter takes time, as pay; 0 without a drafter, or where they would change LongRoPE's
+/* The most guesses after ids[0 .. n). They fit into n_more (-1: any number), a step and the context; if the
+ * drafter takes time, only as many as pay. 0 without a drafter, or if they would change LongRoPE's
  * factors. */
 static int most_guesses(const Session *s, int n, int n_more) {
   int most = s->drafting.drafter ? s->drafting.guessing.most : 0;
@@ -563,9 +562,9 @@ static Status save_before_guesses(Session *s, Error *err) {
   return STATUS_OK;
 }
 
-/* Appends ids[n_past .. n) in one step with guesses after them. After wrong guesses the recurrent state is
- * the one before the guesses: the step then computes the tokens from that position again, if they fit,
- * without guesses. */
+/* Appends ids[n_past .. n) in one step, with guesses after them. After wrong guesses the recurrent state is
+ * the one before these guesses. The step then computes the tokens from there again, if they fit, and has no
+ * guesses. */
 static Status decode_step(Session *s, int n, int n_more, Error *err) {
   const int n_past = s->n_past;
   double draft_ms = 0;
@@ -616,8 +615,8 @@ Status session_decode(Session *s, int32_t id, Error *err) {
   return error_set(err, STATUS_USAGE, "the context of %d tokens is full", s->n_ctx);
 }
 
-/* Also false while the text may yet grow beyond LongRoPE's original context, where recompute_rope() prefills
- * all of it again. */
+/* Also false while the text may yet outgrow LongRoPE's original context: recompute_rope() then prefills all
+ * of it again. */
 bool session_decodes_async(const Session *s) {
   return s->backend->wait_token && s->sizes.taps.n == 0 && (s->long_rope || !is_long(s, s->n_ctx));
 }

@@ -4,9 +4,9 @@
  * cache; n_past <= n_ctx; nothing allocates after session_open().
  *
  * Models with a recurrent state (backend.h) keep it at some positions (kept_states.h): before the last token
- * of each prompt, where two texts began to differ, before a scored continuation, and before a step that is
- * KEPT_STATES_STEP tokens or more after the last kept state. After a cut, what follows the last kept state is
- * computed again, by session_sync() or when the next step needs the state. */
+ * of each prompt, where two texts began to differ, before a scored continuation, and before a step
+ * KEPT_STATES_STEP tokens or more after the last kept state. After a cut, the tokens after the last kept
+ * state are computed again: by session_sync(), or when the next step needs the state. */
 #pragma once
 
 #include "engine/drafters/guessing.h"
@@ -30,9 +30,9 @@ typedef struct {
 /* The sizes that session_open() will ask of the backend; for Backend.state_bytes(). */
 StateOptions session_sizes(const SessionOptions *options, const Backend *backend, const ModelConfig *config);
 
-/* Opens an empty session on a loaded model, which the caller keeps and which outlives the session. Allocates
- * all memory (STATUS_FAILED if there is too little); options out of range are STATUS_USAGE. *session is NULL
- * after a failure. */
+/* Opens an empty session on a loaded model. The model stays the caller's and outlives the session. Allocates
+ * all memory (STATUS_FAILED: too little). Options out of range: STATUS_USAGE. *session is NULL after a
+ * failure. */
 Status session_open(const Backend *backend, BackendModel *loaded, const Model *model,
                     const SessionOptions *options, Session **session, Error *err);
 void session_close(Session *session);
@@ -59,9 +59,9 @@ void session_limit(Session *session, int n_ctx);
  * STATUS_INTERRUPTED, and the session holds the tokens done so far. May be NULL. */
 typedef bool (*SessionProgress)(void *user, int done, int total);
 
-/* Makes the session hold exactly ids[0..n) and have the logits of the last one: keeps the common prefix,
- * forgets the rest and prefills what is missing in chunks (at least the last token). 0 < n <= n_ctx, ids in
- * [0, vocab_size), else STATUS_USAGE. */
+/* Makes the session hold exactly ids[0..n), with the logits of the last one. Keeps the common prefix, forgets
+ * the rest, and prefills what is missing in chunks, at least the last token. STATUS_USAGE unless 0 < n <=
+ * n_ctx and all ids are in [0, vocab_size). */
 Status session_sync(Session *session, const int32_t *ids, int n, SessionProgress progress, void *user,
                     Error *err);
 
@@ -69,11 +69,10 @@ Status session_sync(Session *session, const int32_t *ids, int n, SessionProgress
  * n_past < n */
 Status session_prefill(Session *session, const int32_t *ids, int n, Error *err);
 
-/* Sets the progress callback (or NULL) of calls that compute tokens again. Where a text's new length needs
- * LongRoPE's other factors, session_decode(), session_decode_held() and session_score() prefill all of it.
- * After session_keep() the same three functions, and also session_prefill() and session_decode_async(),
- * compute again what follows the last kept recurrent state. After an interruption the session may hold fewer
- * tokens. */
+/* Sets the progress callback (or NULL) of calls that compute tokens again. session_decode(),
+ * session_decode_held() and session_score() prefill the whole text if its new length needs LongRoPE's other
+ * factors. After session_keep() these three, session_prefill() and session_decode_async() compute again what
+ * follows the last kept recurrent state. After an interruption the session may hold fewer tokens. */
 void session_watch(Session *session, SessionProgress progress, void *user);
 
 /* The length of the prefix of ids[0..n) that session_sync() would not prefill; less than n. With a recurrent
@@ -83,11 +82,11 @@ int session_common(const Session *session, const int32_t *ids, int n);
 /* Forgets all tokens but the first n. PRECOND n <= n_past */
 void session_keep(Session *session, int n);
 
-/* Restores what was computed before: session_rewind() truncates the session to the common prefix
- * (session_common()) and prepares it for ids[0..n); session_kv_write() writes to later positions of every
- * layer; session_adopt() then appends ids[n_past .. n). Before session_adopt(), session_state_add()
- * gives a slot for the recurrent state after `pos` tokens, which session_state_write() fills layer by layer:
- * tokens after the last such state are computed again. */
+/* Restores what was computed before. session_rewind() truncates the session to the common prefix
+ * (session_common()) and prepares it for ids[0..n). session_kv_write() then writes later positions of every
+ * layer, and session_adopt() appends ids[n_past .. n). Before session_adopt(), session_state_add() gives a
+ * slot for the recurrent state after `pos` tokens, and session_state_write() fills it layer by layer. Tokens
+ * after the last such state are computed again. */
 Status session_rewind(Session *session, const int32_t *ids, int n, Error *err);
 void session_adopt(Session *session, const int32_t *ids, int n);
 /* Backend.kv_read(), for tokens that the session holds, and Backend.kv_write(), for any positions below
@@ -124,37 +123,36 @@ Status session_sample(Session *session, int32_t *id,
                       Error *err); /* from the last logits; the token is not in the cache yet */
 Status session_decode(Session *session, int32_t id, Error *err); /* appends one token, makes its logits */
 
-/* Several tokens that are known: session_hold() takes them one by one, false if the context is full;
+/* Several known tokens. session_hold() takes them one by one; false: the context is full.
  * session_decode_held() appends them, in one step unless they exceed a chunk, and makes the logits of the
- * last one. Tokens that it does not append are forgotten. No other function that appends may be called
- * between the two. A session with a drafter computes guesses in the same step, at most n_more (-1: any
- * number): how many tokens may follow the held ones. A later call for tokens that were guessed rightly then
- * has no step to compute. */
+ * last one. Tokens that it does not append are forgotten. Between the two no other function may append. With
+ * a drafter the step also computes guesses, at most n_more: the number of tokens that may follow the held
+ * ones (-1: any number). A later call for rightly guessed tokens has no step to compute. */
 bool session_hold(Session *session, int32_t id);
 Status session_decode_held(Session *session, int n_more, Error *err);
 /* *ids: the guesses that are computed after the session's tokens. Returns their number. */
 int session_guessed(const Session *session, const int32_t **ids);
-/* Forgets how guesses fared, which decides how many tokens the next steps guess: where a backend rounds steps
- * of several rows differently, an answer then has the bits that it would have in a session of its own. */
+/* Forgets how guesses fared; this decides how many tokens the next steps guess. The next answer then has the
+ * bits of a session of its own, even if a backend rounds steps of several rows differently. */
 void session_forget_guesses(Session *session);
 /* Counts of guesses since session_open(), or session_forget_guesses(). */
 GuessCounts session_guesses(const Session *session);
 
-/* Asynchronous decode, if session_decodes_async(): session_decode_async() enqueues sampling a token from the
- * last logits and decoding it; session_wait_token() waits for the oldest token in flight, which the session
- * holds from then on. While tokens are in flight, no other function may compute, append or forget tokens,
- * except session_drain(), which drops those in flight. At most n_ctx - n_past may be in flight. */
+/* Asynchronous decode, if session_decodes_async(). session_decode_async() enqueues sampling a token from the
+ * last logits and decoding it. session_wait_token() waits for the oldest token in flight; from then on the
+ * session holds it. session_drain() drops the tokens in flight. While there are any, no other function may
+ * compute, append or forget tokens. At most n_ctx - n_past may be in flight. */
 bool session_decodes_async(const Session *session);
-/* *expects: the next steps are likely to take guesses, or guesses are computed that no token has confirmed
- * yet (session_guessed()). Then no more tokens should be enqueued, since the host has to know the token
- * before a guess. n_more: as in session_decode_held(). */
+/* *expects: the next steps are likely to take guesses, or no token has confirmed the computed guesses yet
+ * (session_guessed()). Then no more tokens should be enqueued: the host has to know the token before a guess.
+ * n_more: as in session_decode_held(). */
 Status session_expects_guesses(Session *session, int n_more, bool *expects, Error *err);
 Status session_decode_async(Session *session, Error *err);
 Status session_wait_token(Session *session, int32_t *id, Error *err);
 Status session_drain(Session *session, Error *err);
 
-/* How many bytes less a step of one token at `pos` reads if the sampler's settings let it read lm_head in 8
- * bits (Backend.head_spares); else 0. */
+/* How many bytes a step of one token at `pos` saves if the sampler's settings let it read lm_head in 8 bits
+ * (Backend.head_spares); else 0. */
 size_t session_head_spares(const Session *session, int pos);
 
 Status session_logits(Session *session, float *out, Error *err); /* [vocab_size] of the last token */

@@ -38,7 +38,7 @@ static double attention_flop(const ModelConfig *c, int layer, int n_past, int n_
   return 4.0 * own.n_heads * own.head_dim * seen;
 }
 
-/* Bytes of the keys and values that a token attends to and, with an indexer, of a key for each block. */
+/* Bytes of the keys and values that a token attends to; with an indexer also of one key per block. */
 static double cache_bytes(const ModelConfig *c, int layer, int n_past, KvType kv) {
   const LayerConfig own = config_layer(c, layer);
   const double token = (double)kv_token_bytes(c, own.kv_layer, kv), seen = seen_before(c, layer, n_past);
@@ -47,9 +47,9 @@ static double cache_bytes(const ModelConfig *c, int layer, int n_past, KvType kv
   return seen * head * own.n_kv_heads + (double)(n_past / c->indexer.block) * c->indexer.head_dim * number;
 }
 
-/* Flops of a layer's recurrent state: of a short convolution each tap and two gates; of the delta rule each
- * tap of its convolution and, for each number of the state, a product with k (not in Mamba-2), the decay,
- * what k adds, and a product with q. */
+/* Flops of a layer's recurrent state. Short convolution: each tap and two gates. Delta rule: each tap of its
+ * convolution; for each number of the state a product with k (not in Mamba-2), the decay, what k adds, and a
+ * product with q. */
 static double state_flop(const ModelConfig *config, int layer, int n_rows) {
   const DeltaConfig *delta = &config->delta;
   if (config_layer(config, layer).kind == LAYER_CONV)

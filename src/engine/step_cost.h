@@ -4,8 +4,8 @@
 #include "engine/backend.h"
 
 typedef struct {
-  /* Read once each: layers as stored, with as many experts as the rows choose on average; keys and values or
-   * a recurrent state; the lm_head; rows of the embedding. */
+  /* Read once each: the layers as stored, but only as many experts as the rows choose on average; keys and
+   * values, or a recurrent state; lm_head; rows of the embedding. */
   double bytes;
   double flop; /* of matmuls, attention and recurrences; a multiplication and an addition are two */
 } StepCost;
@@ -15,9 +15,9 @@ typedef struct {
  * The step reads the keys and values of the past tokens that its first row attends to (sliding windows). */
 StepCost step_cost(const Model *model, KvType kv, int n_past, int n_rows, int n_logit_rows);
 
-/* Bytes of weights that a step of one token reads in the host's memory: those of the chosen experts in the
- * last host_experts layers, and those of all other matrices in the last host_layers layers, but for those
- * that stay on the GPU (from HELD_ON_DEVICE on). */
+/* Bytes of weights that a step of one token reads in the host's memory: the chosen experts of the last
+ * host_experts layers, and all other matrices of the last host_layers layers. Matrices from HELD_ON_DEVICE on
+ * stay on the GPU and are not counted. */
 double step_host_bytes(const Model *model, int host_experts, int host_layers);
 
 /* Bytes that n tokens take in the KV cache, in all layers together. */

@@ -1,8 +1,8 @@
 /* buffers.h - places a session's buffers in one piece of memory by their lifetimes, for any backend.
  *
- * A buffer that only some operations of a layer use shares its memory with buffers that other operations of
- * the layer use. Each buffer is taken twice, in the same order: the first buffers_take() only counts its
- * size, then buffers_fit() places all, and the second buffers_take() returns its address. */
+ * A buffer that only some operations of a layer use shares its memory with buffers of the layer's other
+ * operations. Each buffer is taken twice, in the same order. The first buffers_take() only counts its size;
+ * buffers_fit() then places all buffers; the second buffers_take() returns the address. */
 #pragma once
 
 #include <stddef.h>
@@ -22,8 +22,8 @@ typedef struct {
   } all[MOST_BUFFERS];
 } Buffers;
 
-/* Begins to count sizes, or with `start` to return the addresses of the buffers that were placed. Before the
- * first buffers_live(), buffers live always. */
+/* start NULL: begins to count sizes; else begins to return the addresses of the placed buffers, in the memory
+ * at `start`. Until the first buffers_live(), buffers live always. */
 void buffers_begin(Buffers *buffers, void *start);
 
 /* Sets the lifetime of buffers taken from now on: in each layer, operations `first` to `last`; from OP_EMBED

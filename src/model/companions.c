@@ -32,7 +32,8 @@ static bool has_id(const char *path, const FileId *id) {
   return path && stat(path, &info) == 0 && info.st_dev == id->device && info.st_ino == id->inode;
 }
 
-/* True if `id` is that of a mapped file (by now its path may name another file) or of the index of shards. */
+/* True if `id` is that of a mapped file (whose path may name another file by now) or of the index of
+ * shards. */
 static bool is_weights(const Model *model, const FileId *id) {
   const MappedFile *file;
   for (size_t i = 0; (file = model_file(model, i)); i++)

@@ -2,8 +2,8 @@
  *
  * Called by: commands/measure/bench.c, commands/ranks/join.c.
  * Always true: kinds, sizes, groups and weight_bytes are what hf_directory.c would find in a checkpoint of
- *              this config whose dense tensors are fp16; every tensor has its own addresses in one mapping of
- *              PROT_NONE, which only model_fill_dummy() makes readable. place_tensors() runs twice: to
+ *              this config whose dense tensors are fp16. Every tensor has its own addresses in one mapping of
+ *              PROT_NONE; only model_fill_dummy() makes the mapping readable. place_tensors() runs twice: to
  *              measure, and to place. */
 #include <errno.h>
 #include <math.h>

@@ -5,8 +5,8 @@
 #include "model/model.h"
 
 /* Hash of everything that decides the model's results: the files of weights, which of their tensors are used,
- * the configuration, and flags that override it; not sampling defaults or the tokenizer. *known is false for
- * a dummy, if a file has changed since it was opened, or if `search` does not permit reading a file. */
+ * the configuration, and flags that override it; not sampling defaults or the tokenizer. *known false: the
+ * model is a dummy, a file has changed since it was opened, or `search` does not permit reading a file. */
 Status model_content(const Model *model, const ContentSearch *search, ContentHash *hash, bool *known,
                      Error *err);
 
@@ -21,6 +21,6 @@ Status model_stamps(const Model *model, Buffer *text, Error *err);
 /* True if the files of weights at the model's paths still are those that were opened. */
 bool model_is_unchanged(const Model *model);
 
-/* Fails (STATUS_FAILED) if a file of weights was written to in place since it was opened, which changes the
+/* Fails (STATUS_FAILED) if a file of weights was written to in place since it was opened: this changes the
  * mapped weights. Costs one stat() per file. */
 Status model_check_weights(const Model *model, Error *err);

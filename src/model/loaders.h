@@ -31,8 +31,8 @@ typedef struct {
   unsigned char *to;
 } LaterWeights;
 
-/* A Linear.order. Matrices that read the same inputs are loaded so close together that an equal order is
- * among the last RECENT_ORDERS. */
+/* A Linear.order. Matrices that read the same inputs are loaded close together, so an equal order is among
+ * the last RECENT_ORDERS. */
 typedef struct {
   int32_t *order; /* [2 * n_in]: Linear.order, then StoredWeights.places */
   int n_in;
@@ -53,24 +53,23 @@ enum { FP4_SCALE_VALUES = 256 };
 size_t float_scales_made_bytes(const StoredWeights *stored);
 Status float_scales_make(Model *model, const StoredWeights *stored, int n_threads, Error *err);
 
-/* key_heads_order() puts the rows of matrices into the usual order where the checkpoint groups them by key
- * head (gated delta rule, DELTA_INTERLEAVED) or by KV head (attention, FUSES_QKV_HEADS), and
- * the config says so from then on; it does nothing for other models. PRECOND the matrices have their data.
- * key_heads_count() adds this memory to made_bytes, and what is dropped to replaced_bytes. */
+/* key_heads_order() puts into the usual order the rows that the checkpoint groups by key head (gated delta
+ * rule, DELTA_INTERLEAVED) or by KV head (attention, FUSES_QKV_HEADS). From then on the config says that they
+ * are in this order. For other models it does nothing. PRECOND the matrices have their data.
+ * key_heads_count() adds the memory that this takes to made_bytes, and what is dropped to replaced_bytes. */
 Status key_heads_order(Model *model, int n_threads, Error *err);
 void key_heads_count(Model *model);
 
 /* taps_scale() multiplies the taps of Mamba-2's convolution by the factors of its inputs (DeltaConfig.q_scale
- * and so on), which are 1 from then on; taps_count() adds the memory that this takes to made_bytes. */
+ * and so on) and sets these factors to 1. taps_count() adds the memory that this takes to made_bytes. */
 Status taps_scale(Model *model, Error *err);
 void taps_count(Model *model);
 
-/* The heads of latent attention (latent_heads.c): latent_heads_open() allocates key_heads and value_heads of
- * all layers, latent_heads_shape() gives them their shapes once kv_b has its shape, and adds to made_bytes;
- * latent_heads_make() makes the keys' weights. PRECOND of latent_heads_make(): kv_b has its data.
- * latent_heads_place() is for a dummy's layer with key_heads, their weights being at `keys`.
- * latent_heads_bytes() is the memory of a layer's keys' weights (model.h). Only latent_heads_place() must not
- * be called for other models; the rest do nothing for them. */
+/* The heads of latent attention (latent_heads.c). latent_heads_open() allocates key_heads and value_heads of
+ * all layers. latent_heads_shape() gives them their shapes and adds to made_bytes; PRECOND kv_b has its
+ * shape. latent_heads_make() makes the keys' weights; PRECOND kv_b has its data. latent_heads_place() is for
+ * a dummy's layer with key_heads: their weights are at `keys`. The other functions do nothing for a model
+ * without latent attention. latent_heads_bytes(): the memory of a layer's keys' weights (model.h). */
 Status latent_heads_open(Model *model, Error *err);
 Status latent_heads_shape(Model *model, Error *err);
 Status latent_heads_make(Model *model, int n_threads, Error *err);
@@ -134,8 +133,8 @@ float stored_float(const void *data, Dtype dtype, size_t index);
 Status check_finite(const void *data, Dtype dtype, size_t n, int n_threads, const char *file,
                     const char *name, Error *err);
 
-/* Refuses a linear layer whose n_in is no multiple of `group`, or n_out none of 8. `file` and `what` (a
- * tensor's or layer's name) are for the message. */
+/* Refuses a linear layer whose n_in is no multiple of `group`, or whose n_out is no multiple of 8. `file` and
+ * `what` (a tensor's or layer's name) are for the message. */
 Status check_groups(const Linear *linear, int group, const char *file, const char *what, Error *err);
 
 /* data + bytes; NULL (weights that model_prepare() has still to make) stays NULL. */

@@ -55,8 +55,8 @@ typedef enum { LINEAR_DENSE, LINEAR_AWQ, LINEAR_GROUPED, LINEAR_INT8, LINEAR_FP8
  *     w[i][o] = (q[i][o] - z[i / group][o]) * scales[i / group][o]
  *   where output 8c + [0,2,4,6,1,3,5,7][k] sits in bits 4k .. 4k+3 of word c of an input's row (models.md,
  *   "AutoAWQ gemm").
- * LINEAR_GROUPED: LINEAR_AWQ's formula with weights of 8 bits, a byte each, or with weights of 4 bits, packed
- * as above, whose zero points exceed 15 or whose scales do not fit F16.
+ * LINEAR_GROUPED: LINEAR_AWQ's formula. Weights have 8 bits, a byte each; or they have 4 bits, packed as
+ * above, and zero points exceed 15 or scales do not fit F16.
  * LINEAR_INT8: w[i][o] = weight[o][i] * scales[o], and x is rounded to int8 before the product:
  *     s = largest |x[i]| / 127.5,  p[i] = x[i] / s to the nearest integer, ties to even, in -128 .. 127,
  *     y[o] = s * scales[o] * sum over i of weight[o][i] * p[i]
@@ -66,8 +66,9 @@ typedef enum { LINEAR_DENSE, LINEAR_AWQ, LINEAR_GROUPED, LINEAR_INT8, LINEAR_FP8
  *     0: 0   1: 0.5   2: 1   3: 1.5   4: 2   5: 3   6: 4   7: 6,   negated if bit 3 is set.
  * LINEAR_DENSE: weight[o][i] as stored.
  *
- * model_open() sets the form. A layer that is not stored in this form has no data before model_prepare(),
- * which may still change 4-bit layers from LINEAR_AWQ to LINEAR_GROUPED or back, as their numbers require. */
+ * model_open() sets the form. A layer that is not stored in this form has no data before model_prepare().
+ * That function may still change 4-bit layers from LINEAR_AWQ to LINEAR_GROUPED or back, as their numbers
+ * require. */
 typedef struct {
   LinearKind kind;
   int n_in, n_out; /* both > 0; for AWQ and GROUPED n_in % group == 0 and n_out % 8 == 0 */
@@ -75,14 +76,14 @@ typedef struct {
   /* Inputs that share a scale. AWQ, GROUPED: n_in means one scale per output; FP4: 16 or 32; FP8: n_in, or a
    * multiple of 16, and the last group may be shorter. */
   int group;
-  /* AWQ, GROUPED: outputs in each stored row that belong to other layers of a fused matrix: rows of qweight,
+  /* AWQ, GROUPED: outputs in each stored row that belong to other layers of a fused matrix. Rows of qweight,
    * qzeros and scales are n_out + skip outputs apart; skip % 8 == 0. */
   int skip;
   int block;           /* FP8: outputs that share a scale; the last block may be shorter */
   int block_first;     /* FP8: outputs of the first block that belong to another layer; < block */
   const void *qweight; /* 4 bits: u32 [n_in][n_out / 8]; GROUPED of 8: u8 [n_in][n_out] */
   /* AWQ, GROUPED: [n_in] row i of qweight multiplies input order[i] of x, so that groups are contiguous
-   * (GPTQ's act-order); NULL: input i. Equal orders of matrices that read the same x are the same memory
+   * (GPTQ's act-order); NULL: input i. Matrices that read the same x and have equal orders share one array
    * (hf_order.c). */
   const int32_t *order;
   const void *qzeros; /* AWQ: u32 [n_in / group][n_out / 8]; GROUPED: u8 [n_in / group][n_out] */
@@ -104,8 +105,8 @@ typedef struct {
 enum { LINEAR_WEIGHTS, LINEAR_ZEROS, LINEAR_SCALES, N_LINEAR_ARRAYS };
 
 /* An array as rows of numbers. AWQ, GROUPED: a row belongs to an input or a group of inputs and has a number
- * of each output; other forms: a row belongs to an output (FP8's scales: to a block of outputs) and has a
- * number of each input or group of inputs. */
+ * for each output. Other forms: a row belongs to an output (FP8's scales: to a block of outputs) and has a
+ * number for each input or group of inputs. */
 typedef struct {
   const void **data; /* the Linear's pointer to the array, to be changed only by the Linear's owner */
   size_t n_rows;     /* 0: the form has no such array */
@@ -143,7 +144,7 @@ typedef struct {
 double softplus(double x);
 
 /* One of a layer's experts: an MLP of the width config.experts.width. A checkpoint stores experts one by one,
- * or all of a layer in tensors with one more dimension; then these Linears are views into such tensors. */
+ * or all of a layer in tensors with one more dimension. Then these Linears are views into such tensors. */
 typedef struct {
   Linear gate, up, down; /* gate, up: expert_row_width() -> width, down: back; ungated: gate has n_out 0 */
 } Expert;
@@ -234,8 +235,9 @@ typedef struct {
   DraftParts draft;    /* only with config.draft.kind */
   size_t weight_bytes; /* bytes of all tensors used, as stored, each counted once */
   size_t table_bytes;  /* the part in tables of n-grams, whose rows are read from the mapped file */
-  /* Bytes that model_prepare() and model_round_draft() allocate, and that opening has allocated for joined
-   * convolutions, joined norms of heads, and norms without weights (ones, shared, but counted for each). */
+  /* Bytes that model_prepare() and model_round_draft() allocate. Also bytes that opening has allocated: for
+   * joined convolutions, joined norms of heads, and norms without weights (shared ones, counted for each
+   * norm). */
   size_t made_bytes;
   size_t replaced_bytes; /* the part of weight_bytes that is not read after model_prepare() */
   StoredByHeads by_heads;
@@ -264,13 +266,13 @@ void model_close(Model *model);
 void model_drop_pages(const Model *model);
 RELEASE_BY(model_release, Model, model_close)
 
-/* Opens a drafter for a target: a directory of its own, or the target's path for the MTP layer in the
+/* Opens a drafter for a target. path: a directory of its own, or the target's path for the MTP layer in the
  * target's checkpoint (Qwen3.5 to 3.8, Qwen3-Next). A drafter without an embedding or a head uses the
  * target's, so the target must outlive it. A drafter that does not fit the target is refused, with the
  * reason. */
 Status model_open_draft(const char *path, const Model *target, Model **draft, Error *err);
-/* Rounds a prepared drafter's dense matrices, except draft_out and a head tied to its embedding, to 4 bits in
- * groups of 128, where sizes allow it. The target's head is left to the device (draft.round_head). */
+/* Rounds a prepared drafter's dense matrices to 4 bits in groups of 128, where sizes allow it; but not
+ * draft_out, or a head tied to its embedding. The target's head is left to the device (draft.round_head). */
 Status model_round_draft(Model *draft, int n_threads, Error *err);
 /* True if the model's checkpoint has an MTP layer, which model_open() does not load. */
 bool model_predicts_several(const Model *model);
@@ -278,13 +280,13 @@ bool model_predicts_several(const Model *model);
 /* Bytes of weights after model_prepare(), including tables of n-grams. */
 size_t model_loaded_bytes(const Model *model);
 
-/* To be called before anything is computed: refuses (STATUS_MODEL) a model with an assumed rope_theta or
- * epsilon and without q and k norms. With these norms it may be Qwen3, so it passes, and the command reports
- * the assumption. */
+/* To be called before anything is computed. Refuses (STATUS_MODEL) a model with an assumed rope_theta or
+ * epsilon and without q and k norms. A model with these norms may be Qwen3: it passes, and the command
+ * reports the assumption. */
 Status model_check_known(const Model *model, Error *err);
 
 /* Repacks layers that are not stored in a Linear's form (models.md, "What is repacked") with n_threads
- * threads (0: all cores), and refuses infinite or NaN scales. To be called before weights are read; sizes are
+ * threads (0: all cores). Refuses infinite or NaN scales. To be called before weights are read; sizes are
  * known without it. A second call does nothing. */
 Status model_prepare(Model *model, int n_threads, Error *err);
 /* True if the checkpoint stores linear layer `which` and others by head in one matrix. model_stored_output():
@@ -315,10 +317,10 @@ Status ak48_is(const char *path, bool *packed, Error *err);
  * (SentencePiece's tokenizer.model and the like). */
 Status other_tokenizer_refuse(const char *directory, Error *err);
 
-/* A model made from a config alone (`path`: a config.json, or a directory with one), for measuring speed: its
- * tensors have the kinds, sizes and groups of a checkpoint of this config whose dense tensors are fp16. Every
- * tensor has an address, but reading it raises SIGSEGV until model_fill_dummy() has made random weights. A
- * GPU makes its own random weights instead. */
+/* A model made from a config alone, for measuring speed. `path`: a config.json, or a directory with one. The
+ * tensors have the kinds, sizes and groups of a checkpoint of this config whose dense tensors are fp16. Each
+ * has an address, but reading it raises SIGSEGV until model_fill_dummy() has made random weights. A GPU makes
+ * its own random weights instead. */
 Status model_open_dummy(const char *path, Model **model, Error *err);
 Status model_fill_dummy(const Model *model, Error *err); /* PRECOND model->dummy */
 
@@ -326,7 +328,7 @@ Status model_fill_dummy(const Model *model, Error *err); /* PRECOND model->dummy
  * values that fp16 cannot hold exactly, different group sizes, rope scaling, windows shorter than a context.
  * Returns STATUS_INTERRUPTED when *interrupted becomes nonzero (NULL: never). */
 Status ak48_check_fits(const Model *model, const volatile int *interrupted, Error *err);
-/* Writes `model` as an ak48 file; the caller commits it, or after a failure aborts it. PRECOND
+/* Writes `model` as an ak48 file. The caller commits the file, or aborts it after a failure. PRECOND
  * ak48_check_fits() returned STATUS_OK. */
 Status ak48_write(const Model *model, AtomicFile *file, const volatile int *interrupted, Error *err);
 

@@ -55,10 +55,10 @@ typedef struct {
 typedef struct {
   Op *ops; /* [n], the last one OP_LOGITS */
   int n;
-  /* cut: the index of the last layer's OP_OUT_PROJ, after which rows without logits need not be computed; -1
-   * if there is none, if it reads more than x and a, or if a later operation writes STATE or CACHE or reads
-   * earlier data other than x. kept: a step without logits may end before this index, as no operation from it
-   * on writes STATE or CACHE; -1 if cut is -1. */
+  /* cut: the index of the last layer's OP_OUT_PROJ; after it rows without logits need not be computed. -1:
+   * there is no such operation, it reads more than x and a, or a later one writes STATE or CACHE or reads
+   * earlier data other than x. kept: a step without logits may end before this index, because no operation
+   * from it on writes STATE or CACHE; -1 if cut is -1. */
   int cut, kept;
 } Program;
 

@@ -22,16 +22,16 @@ typedef struct {
   int first, n;
 } Share;
 
-/* The hidden units, of `count`, that part `index` of n has, in multiples of `unit`; the last may be
- * incomplete. Parts differ by one multiple at most. No part is larger than the first. */
+/* The share of `count` hidden units that part `index` of n has, in multiples of `unit`; the last multiple may
+ * be incomplete. Shares differ by one multiple at most. No share is larger than the first. */
 static Share share_columns(int count, int unit, int index, int n) {
   const int units = (count - 1) / unit + 1, first = (units * index + n - 1) / n * unit,
             end = (units * (index + 1) + n - 1) / n * unit;
   return (Share){first, (end < count ? end : count) - first};
 }
 
-/* The heads, of n_heads, that part `index` of n has. If there are fewer heads than parts, several parts have
- * the same head. */
+/* The share of n_heads heads that part `index` of n has. With fewer heads than parts, several parts have the
+ * same head. */
 static Share share_heads(int n_heads, int index, int n) {
   return (Share){(int)((int64_t)n_heads * index / n), n_heads < n ? n_heads > 0 : n_heads / n};
 }
@@ -40,7 +40,7 @@ static bool heads_divide(int n_heads, int n) {
   return n_heads % n == 0 || n % n_heads == 0;
 }
 
-/* True if a layer's inputs can be divided anywhere: all are in one group, or in none. False for FP4, whose
+/* True if a layer's inputs can be divided anywhere: all are in one group, or in none. False for FP4: its
  * group size (16 or 32) says which format the scales have, and so must not change. */
 static bool is_one_group(const Linear *l) {
   return l->kind != LINEAR_FP4 && (l->group == 0 || l->group >= l->n_in);
@@ -100,7 +100,7 @@ static bool has_whole_inputs(const Linear *l, Obstacle *why) {
 }
 
 /* Looks for an obstacle in the hidden units of an MLP that ends with `down`. With dense weights the last
- * share need not be a multiple of 8, except in experts: a GPU interleaves their gate and up in eights. */
+ * share need not be a multiple of 8. In experts it must be: a GPU interleaves their gate and up in eights. */
 static void divide_columns(bool expert, const Linear *down, int unit, int n, Obstacle *why) {
   const bool eights = down->n_in % OUTPUT_UNIT == 0 || (down->kind == LINEAR_DENSE && !expert);
   if (has_whole_inputs(down, why)) return;

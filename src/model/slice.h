@@ -1,12 +1,12 @@
 /* slice.h - a model's part for one of several GPUs that compute each layer together (tensor parallel).
  *
- * A part is a Model of its own, whose matrices are views into the model's: heads of q, k and v with the
- * inputs of o that belong to them, hidden units of gate and up with the same inputs of down, in MLPs and
- * in each expert, key heads of the delta rule with their value heads, channels of a short convolution,
- * rows of lm_head. Embedding, norms and routers are whole. The results of o and down are then sums over
- * all parts; their biases are in the first part alone. Where there are fewer KV heads than parts, several
- * parts have the same head. Hidden units are divided in whole groups of down's inputs, so parts may differ
- * by a group. */
+ * A part is a Model of its own, whose matrices are views into the whole model's. It has heads of q, k and v,
+ * with the inputs of o that belong to them; hidden units of gate and up, with the same inputs of down, in
+ * MLPs and in each expert; key heads of the delta rule, with their value heads; channels of a short
+ * convolution; rows of lm_head. Embedding, norms and routers are whole. The results of o and down are then
+ * sums over all parts; their biases are in the first part alone. Where there are fewer KV heads than parts,
+ * several parts have the same head. Hidden units are divided in whole groups of down's inputs, so parts may
+ * differ by a group. */
 #pragma once
 
 #include "model/model.h"

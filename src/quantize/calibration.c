@@ -184,8 +184,8 @@ static Status run_sample(const Calibration *c, const CalibrationModel *m, int i,
   return forward_part(c->backend, m->state, &c->program, range, first, end, rows_of(c, m, i), err);
 }
 
-/* Computes operations first .. end - 1 on the rows of sample i, which become its rows before `end`. Stores
- * the keys and values that later layers share. */
+/* Computes operations first .. end - 1 for sample i. Its rows become those before operation `end`. Stores the
+ * keys and values that later layers share. */
 static Status advance(const Calibration *c, const CalibrationModel *m, int i, int first, int end,
                       Error *err) {
   const TokenRange range = tokens_of(c, i);

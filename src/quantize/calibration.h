@@ -33,8 +33,8 @@ Status calibration_open(const Backend *backend, Model *model, const QuantizeOpti
 void calibration_close(Calibration *c);
 /* Loads the quantised model again, after its norms, biases or matrices have changed. */
 Status calibration_reload(Calibration *c, Error *err);
-/* For all samples, runs the original model over the part of the layer that has this stage, and the quantised
- * model up to the stage's matrices, whose inputs `work` gets. */
+/* For all samples, runs the original model over the part of the layer that has this stage. Runs the quantised
+ * model up to the stage's matrices; `work` gets their inputs. */
 Status calibration_collect(Calibration *c, LayerWork *work, int stage, Error *err);
 /* Computes the rest of a layer for all samples, in both models. */
 Status calibration_finish_layer(Calibration *c, int layer, Error *err);

@@ -177,8 +177,8 @@ static bool has_tensor(const Model *model, const char *base, const char *suffix)
   return false;
 }
 
-/* True if the model stores the layer's experts stacked: a tensor has a matrix of each. The checkpoint has
- * them one by one. */
+/* True if the model that is read stores the layer's experts stacked: a tensor has a matrix of each. The
+ * checkpoint that is written has them one by one. */
 static bool experts_are_together(const LayerWork *work) {
   return config_layer(&work->model->config, work->index).n_experts > 0 &&
          !has_tensor(work->model, work->model->layers[work->index].experts[0].down.name, ".weight");
@@ -346,8 +346,8 @@ static Status note_kept(Rest *rest, const StoredTensor *tensor, Error *err) {
   return note_module(rest, tensor->name, n - 7, err);
 }
 
-/* note_module() for each expert that stays unquantised, if the model read has its experts in one tensor: the
- * checkpoint written has them one by one. */
+/* note_module() for each expert that stays unquantised, if the model that is read has its experts in one
+ * tensor. The checkpoint that is written has them one by one. */
 static Status note_experts(Rest *rest, const LayerWork *work, Error *err) {
   if (!experts_are_together(work)) return STATUS_OK;
   for (const LayerMatrix *m = work->matrices; m < work->matrices + work->n_matrices; m++)
@@ -360,7 +360,7 @@ static const char *head_name(const Rest *rest) {
   return rest->c->options->head_bits == 8 ? rest->c->model->head.name : NULL;
 }
 
-/* Adds lm_head to rest->head if it gets 8 bits, else to rest->kept: loaders have a module lm_head even if the
+/* Adds lm_head to rest->head if it gets 8 bits, else to rest->kept. Loaders have a module lm_head even if the
  * checkpoint has no tensor for it (tied embeddings), or one of another name. */
 static Status note_head(Rest *rest, Error *err) {
   const QuantLayout layout = rest->c->options->layout;
@@ -444,8 +444,8 @@ static Status write_index(const Checkpoint *c, QuantizeReport *report, Error *er
   return write_file(c->options->output, "model.safetensors.index.json", whole.data, whole.size, err);
 }
 
-/* Copies an object's members except, at any depth (config.c also reads text_config's), quantization_config
- * and compression_config, its older name. */
+/* Copies an object's members except quantization_config and its older name compression_config. These are left
+ * out at any depth: config.c also reads text_config's. */
 static Status copy_members(JsonSpan from, int depth, Buffer *to, Error *err) {
   OWNED(buffer_release) Buffer key = {0};
   bool first = true, is_string;

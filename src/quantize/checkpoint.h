@@ -11,14 +11,14 @@ typedef struct {
   int lock;     /* a descriptor of the directory, locked so that no other call writes there; -1: none */
 } Checkpoint;
 
-/* Makes the directory unless it exists, and locks it. Refuses one that has a config.json, or weights that
- * are no shards of this checkpoint; also one that has other files and not a single shard of this checkpoint.
- * Call checkpoint_end(), also after a failure. */
+/* Makes the directory unless it exists, and locks it. Refuses a directory with a config.json, with weights
+ * that are no shards of this checkpoint, or with other files but not a single shard of this checkpoint. Call
+ * checkpoint_end(), also after a failure. */
 Status checkpoint_begin(const Model *model, const QuantizeOptions *options, Checkpoint *checkpoint,
                         Error *err);
 void checkpoint_end(Checkpoint *checkpoint);
-/* Opens shard `index`: the file of this layer, or, for n_layers, of all other tensors. *there is false if it
- * does not exist yet. Refuses (STATUS_USAGE) one of another run. Call safetensors_close(), also after a
+/* Opens shard `index`: the file of this layer or, for n_layers, of all other tensors. *there false: it does
+ * not exist yet. Refuses (STATUS_USAGE) a shard of another run. Call safetensors_close(), also after a
  * failure. */
 Status checkpoint_shard_open(const Checkpoint *checkpoint, int index, Safetensors *file, bool *there,
                              Error *err);

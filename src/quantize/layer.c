@@ -1,11 +1,11 @@
 /* layer.c - see layer.h.
  *
- * Scales of inputs are folded into what makes the inputs, which leaves the model's outputs the same:
+ * Scales of inputs are folded into what makes the inputs; the model's outputs stay the same:
  *   norm -> its readers     the norm's weights, if all its readers are quantised
  *   v -> o                  v's outputs; heads that share a v share its scales
  *   up -> down              up's outputs, where down's input is act(gate) * up
- * v and up are rounded before their reader's scales are known: the scales of their groups are divided by the
- * reader's scales afterwards. */
+ * v and up are rounded before their reader's scales are known. So the scales of their groups are divided by
+ * the reader's scales afterwards. */
 #include "quantize/layer.h"
 
 #include <math.h>
@@ -65,8 +65,9 @@ static LayerMatrix *matrix_named(LayerWork *work, const char *name) {
   return NULL;
 }
 
-/* Adds a view to a matrix. Views are sorted by address, the order of their rows in the stored matrix; views
- * that alternate by head in it (model_prepare() has repacked them) keep the order of their linear layers. */
+/* Adds a view to a matrix. Views are sorted by address, which is the order of their rows in the stored
+ * matrix. Views that alternate by head there (by_heads) keep the order of their linear layers:
+ * model_prepare() has repacked them. */
 static void add_view(LayerMatrix *m, Linear *linear, bool by_heads) {
   int at = m->n_views++;
   for (; !by_heads && at > 0 && (uintptr_t)m->views[at - 1]->weight > (uintptr_t)linear->weight; at--)
@@ -198,8 +199,8 @@ static bool has_all_rows(const LayerWork *work, int index) {
   return false;
 }
 
-/* to[n_rows][n] = a - b, each token's row times the root of its weight, so that the product of two such rows
- * of a token has the token's weight; b.at NULL: 0; weights NULL: 1. Returns these rows, or a if they are the
+/* to[n_rows][n] = a - b, each token's row times the root of its weight: so the product of two such rows of a
+ * token has the token's weight. b.at NULL: 0; weights NULL: 1. Returns these rows, or a if they are the
  * same. */
 static Rows weigh(const LayerWork *work, const float *weights, int n_rows, int n, Rows a, Rows b, float *to) {
   const size_t size = (size_t)n;
@@ -270,8 +271,8 @@ static const char *first_reader(LayerWork *work, const Linear *const *linears, i
   return NULL;
 }
 
-/* Keeps the rows that the original model's matrices read, for Recipe.drift; only rows of all tokens, in their
- * order, not an expert's, and only of the first MAX_ORIGINALS inputs. */
+/* Keeps the rows that the original model's matrices read, for Recipe.drift. It keeps only rows of all tokens,
+ * in their order (no expert's), and only those of the first MAX_ORIGINALS inputs. */
 static Status keep_rows(LayerWork *work, const char *reader, Rows x, int n_rows) {
   const SampleTokens *tokens = &work->tokens;
   const LayerMatrix *m = reader ? matrix_named(work, reader) : NULL;
@@ -363,8 +364,8 @@ static void fill_row(const void *user, int row, float *to) {
   for (int i = 0; rows->scales && i < rows->m->n_in; i++) to[i] *= rows->scales[i];
 }
 
-/* Loads a matrix's weights, which finite_check_layer() has checked, times the scales of its inputs unless
- * NULL. */
+/* Loads a matrix's weights, times the scales of its inputs (scales NULL: alone). PRECOND the weights passed
+ * finite_check_layer() */
 static Status load(const LayerWork *work, const LayerMatrix *m, const float *scales, Weights *weights,
                    Error *err) {
   const MatrixRows rows = {m, scales};
@@ -426,8 +427,8 @@ static int input_of(const LayerWork *work, const Linear *linear) {
   return m && !m->kept && m->input >= work->first_input ? m->input : -1;
 }
 
-/* Scales a norm's outputs if all matrices that read them, `reader` being one, are quantised; not with
- * config.parallel, nor if the norm has a bias or no stored weights. */
+/* Scales a norm's outputs if all matrices that read them are quantised; `reader` is such a matrix. Does
+ * nothing with config.parallel, or if the norm has a bias or no stored weights. */
 static Status scale_norm(LayerWork *work, int norm, int bias, const Linear *reader, Error *err) {
   const ModelConfig *config = &work->model->config;
   const ModelLayer *layer = &work->model->layers[work->index];
@@ -477,9 +478,9 @@ static bool bias_is_plain(const LayerWork *work, const LayerMatrix *m) {
   return stored && stored->rank == 1 && stored->shape[0] == m->n_out;
 }
 
-/* Scales the inputs of `reader`, which are made of the outputs of `maker`: input i is made of output
- * sources[i], or of output i if sources is NULL. Does nothing unless `maker` is rounded, `reader` is
- * quantised in this stage, no unquantised matrix reads these inputs, and maker's bias_is_plain(). */
+/* Scales the inputs of `reader`, which are made of the outputs of `maker`. Input i is made of output
+ * sources[i]; sources NULL: of output i. Does nothing unless `maker` is rounded, `reader` is quantised in
+ * this stage, no unquantised matrix reads these inputs, and maker's bias_is_plain(). */
 static Status scale_pair(LayerWork *work, const Linear *maker, const Linear *reader, const int *sources,
                          Error *err) {
   const int index = input_of(work, reader);
@@ -540,7 +541,7 @@ static Status choose_scales(LayerWork *work, Error *err) {
 
 /* --- rounding */
 
-/* Adds to the moments' diagonal Recipe.damp times the diagonal's mean, or 1 if the mean is 0. */
+/* Adds Recipe.damp times the diagonal's mean to the moments' diagonal; adds 1 if the mean is 0. */
 static Status damp_moments(const LayerWork *work, LayerInput *input, Error *err) {
   const int n = input->n_in;
   OWNED(mem_release) float *squares = NULL;
@@ -552,8 +553,8 @@ static Status damp_moments(const LayerWork *work, LayerInput *input, Error *err)
   return work->quantizer->dampen(work->state, more, n, input->moments, err);
 }
 
-/* Dampens an input's moments, factors them into *lower (which stays NULL without Recipe.compensates), and
- * converts moments, changes and factor to those of the inputs divided by input->scales. */
+/* Dampens an input's moments and factors them into *lower, which stays NULL without Recipe.compensates.
+ * Converts moments, changes and factor to those of the inputs divided by input->scales. */
 static Status make_factor(const LayerWork *work, LayerInput *input, float **lower, Error *err) {
   const Quantizer *quantizer = work->quantizer;
   const int n = input->n_in;

@@ -21,8 +21,8 @@ Status layout_install(const LayerMatrix *m, int group, Tensors *made, Error *err
 Status layout_use(QuantLayout layout, const LayerMatrix *m, int group, const Safetensors *file, Tensors *made,
                   Error *err);
 
-/* Appends name[0..n), the name of a PyTorch module, to a list, as a JSON string. ending: it is only the end
- * of the name, as other programs begin it differently. */
+/* Appends name[0..n), the name of a PyTorch module, to a list, as a JSON string. ending: name[0..n) is only
+ * the end of the module's name; other programs begin the name differently. */
 Status layout_name(QuantLayout layout, const char *name, size_t n, bool ending, Buffer *list, Error *err);
 /* Appends the object of config.json's quantization_config. kept, head: lists made by layout_name(), of the
  * modules that are not quantised, and of the lm_head in 8 bits (empty: there is none). */

@@ -1,8 +1,8 @@
 /* matrix.c - see matrix.h. Called by: layer.c and scales.c through cpu_quantizer.c.
  *
  * Outputs are independent of one another, so threads take chunks of them. Compensation is that of GPTQ
- * (Frantar et al., arXiv:2210.17323), a group of inputs at a time: the group's zero point and scale are
- * chosen for the weights as compensated so far, its weights are rounded one by one, and their errors are
+ * (Frantar et al., arXiv:2210.17323), a group of inputs at a time. The group's zero point and scale are
+ * chosen for the weights as compensated so far. Its weights are rounded one by one, and their errors are
  * passed on to all later groups at once. */
 #include "quantize/chunks.h"
 #include "quantize/refine.h"
@@ -83,9 +83,9 @@ static void transpose_out(const float *from, int n, int group, float *to, size_t
     for (int i = 0; i < group; i++) to[(size_t)o * stride + (size_t)i] = from[i * ROUND_OUTPUTS + o];
 }
 
-/* The sum over rows of d H d^T. product[n_rows][n_in] is scratch. H is symmetric: of some
- * columns only the block on the diagonal and what lies below it are multiplied; what lies below counts twice,
- * in place of its mirror image above the diagonal. */
+/* The sum over rows of d H d^T. product[n_rows][n_in] is scratch. H is symmetric, so for some columns at a
+ * time only the block on the diagonal and the part below it are multiplied. The part below counts twice, in
+ * place of its mirror image above the diagonal. */
 static double sum_of_changes(const Work *work, Rows d, int n_rows, float *product) {
   const size_t n = (size_t)work->weights->n_in;
   double sum = 0;

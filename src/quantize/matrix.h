@@ -12,12 +12,12 @@ void rounded_release(Rounded *rounded);
 Status matrix_round(const Products *products, const Recipe *recipe, const Weights *weights, const float *h,
                     const float *lower, const Rounded *rounded, Error *err);
 
-/* *loss = the mean square of what rounding changes in W's outputs: the sum over outputs of d H d^T, d being
- * the change of a row of W. rounded NULL: all of W is lost, d = -W (the divisor of a relative loss). */
+/* *loss = the mean square of what rounding changes in W's outputs: the sum over outputs of d H d^T; d is the
+ * change of a row of W. rounded NULL: all of W is lost, d = -W (the divisor of a relative loss). */
 Status matrix_loss(const Products *products, const Weights *weights, const float *h, const Rounded *rounded,
                    double *loss, Error *err);
-/* *loss as in matrix_loss(), when W diag(factors), whose inputs are divided by factors, is rounded without
- * compensation. search: the candidates for each group's zero point and scale; h: of the inputs before the
+/* *loss: that of matrix_loss() if W diag(factors) is rounded without compensation; its inputs are divided by
+ * `factors`. search: the candidates for each group's zero point and scale. h: of the inputs before the
  * division. */
 Status matrix_trial(const Products *products, const GroupSearch *search, const Weights *weights,
                     const float *h, const float *factors, double *loss, Error *err);

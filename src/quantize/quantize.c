@@ -128,7 +128,7 @@ static Status use_layer(Run *run, const Safetensors *file, Tensors *made, Error 
   return STATUS_OK;
 }
 
-/* Computes a layer in both models, in the quantised one with its file's weights. */
+/* Computes a layer in both models; the quantised model has the weights of the layer's file. */
 static Status step_over(Run *run, const Safetensors *file, Error *err) {
   TRY(use_layer(run, file, &run->work.made, err));
   TRY(calibration_reload(&run->calibration, err));

@@ -1,10 +1,11 @@
 /* quantize.h - writes a model with its large matrices in 4 bits, as a checkpoint in a published layout.
  *
  * One layer at a time: the samples' rows before the layer are in memory. Its matrices are rounded in stages
- * (layer.h): a pass over the rows, with the earlier stages already rounded, collects statistics of a stage's
- * inputs, and the stage is rounded. A last pass with the weights as written makes the rows before the next
- * layer. Each layer is a file, which appears complete or not at all; config.json comes last. A later call
- * with the same model and options makes only the missing files, with the same results to the byte. */
+ * (layer.h). For each stage a pass over the rows collects statistics of the stage's inputs, with the earlier
+ * stages already rounded; then the stage is rounded. A last pass with the weights as written makes the rows
+ * before the next layer. The file of each layer appears complete or not at all; config.json comes last. A
+ * later call with the same model and options makes only the missing files, with the same results to the
+ * byte. */
 #pragma once
 
 #include "quantize/layouts.h"

@@ -71,8 +71,8 @@ static void make_equations(const Part *p, size_t row, size_t n) {
   }
 }
 
-/* Solves (A + ridge) d = b - A s for one output, and adds d to those of its scales that this changes by less
- * than a factor of 2 and that fp16 still holds. */
+/* Solves (A + ridge) d = b - A s for one output. Adds d to each scale of the output that this changes by less
+ * than a factor of 2 and that still fits fp16. */
 static void solve_scales(const Part *p, size_t row, const float *a, const float *b) {
   const size_t n = p->n_groups, stride = n + 2;
   double *l = p->factor, ridge = 0;

@@ -183,9 +183,9 @@ Status line_display_show(LineDisplay *d, const wchar_t *line, size_t n, size_t c
   return send(d);
 }
 
-/* Terminals treat rows differently when they are resized. Unless the terminal is known to reflow them,
- * going up by the fewest rows that the line may cover leaves at worst a part of the line above, and never
- * erases earlier output. */
+/* Terminals differ in what they do with rows when they are resized. Unless this one is known to reflow them,
+ * the cursor goes up by the fewest rows that the line may cover. At worst a part of the line then stays
+ * above; earlier output is never erased. */
 Status line_display_redraw(LineDisplay *d, Redraw why, int columns, int rows, Error *err) {
   LineDisplay wider = *d;
   wider.columns = columns;

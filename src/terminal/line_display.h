@@ -32,8 +32,8 @@ void line_display_begin(LineDisplay *display, const char *prompt);
 /* Shows line[0..n) with the cursor before the cell `cursor`. Where it can, it only writes appended cells, or
  * moves the cursor. */
 Status line_display_show(LineDisplay *display, const wchar_t *line, size_t n, size_t cursor, Error *err);
-/* Draws the whole line again for the screen's new size: in its old place, on a cleared screen, or from the
- * cursor's row on; without `ansi` always in the next row. */
+/* Draws the whole line again for the screen's new size. REDRAW_RESIZED: in its old place; REDRAW_CLEARED: on
+ * a cleared screen; REDRAW_HERE: from the cursor's row on. Without `ansi`: always in the next row. */
 typedef enum { REDRAW_RESIZED, REDRAW_CLEARED, REDRAW_HERE } Redraw;
 Status line_display_redraw(LineDisplay *display, Redraw why, int columns, int rows, Error *err);
 /* Writes `mark` after the line and goes to the next row. */

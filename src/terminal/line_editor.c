@@ -123,8 +123,8 @@ static bool is_waiting(void) {
   return poll(&keys, 1, 0) > 0;
 }
 
-/* Reads a byte. False after Ctrl-C, with `cancelled` set; at the end of input, after a failed read() and when
- * the chat is to end (CONSOLE_LEAVE), with `left` set. */
+/* Reads a byte. False after Ctrl-C, with `cancelled` set. Also false, with `left` set: at the end of input,
+ * after a failed read(), and when the chat is to end (CONSOLE_LEAVE). */
 static bool next_byte(LineEditor *e, unsigned char *byte) {
   while (e->at_input == e->n_input) {
     const bool typed_ahead = is_waiting() && clock_ms() >= e->pasting_until_ms;

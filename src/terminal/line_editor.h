@@ -13,9 +13,9 @@
 
 typedef struct LineEditor LineEditor;
 
-/* Completes the word at the end of line[0..size): appends to `rest` the missing end of the only candidate, or
- * the missing part that all candidates share. Where they share none, it appends them to `list`, each with a
- * NUL at its end, to be shown. */
+/* Completes the word at the end of line[0..size). Appends to `rest` the missing end of the only candidate, or
+ * the missing part that all candidates share. If they share none, appends the candidates to `list`, to be
+ * shown, each with a NUL at its end. */
 typedef Status (*LineCompleter)(void *user, const char *line, size_t size, Buffer *rest, Buffer *list,
                                 Error *err);
 
@@ -24,8 +24,8 @@ typedef Status (*LineCompleter)(void *user, const char *line, size_t size, Buffe
  * sequences) */
 Status line_editor_open(FILE *screen, bool ansi, TextStyle style, LineCompleter complete, void *user,
                         LineEditor **editor, Error *err);
-/* Says if the terminal reflows lines when its width changes, and if it has bracketed paste; before this
- * call an xterm is assumed. Without bracketed paste, several lines that come at once are a paste. */
+/* rewraps: the terminal reflows lines when its width changes. marks_pastes: it has bracketed paste; without
+ * that, several lines that come at once are a paste. Before this call an xterm is assumed. */
 void line_editor_know(LineEditor *editor, bool rewraps, bool marks_pastes);
 void line_editor_close(LineEditor *editor); /* NULL is fine */
 

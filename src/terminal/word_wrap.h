@@ -1,7 +1,7 @@
 /* word_wrap.h - breaks text at blanks where a word does not fit into the row of a terminal, and writes
  * styles.
  *
- * A break is a newline in place of one blank or tab, and blanks at a line's end that do not fit are left out:
+ * A break is a newline in place of one blank or tab. Blanks at a line's end that do not fit are left out. So
  * the rows that a user copies from the screen, joined by blanks, have the words of the text. The terminal
  * itself breaks words that are wider than a row, and texts without blanks (Chinese, Japanese); it joins such
  * rows again when they are copied. The last word is held back until its end, or until its row is decided.

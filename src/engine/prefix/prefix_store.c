@@ -80,8 +80,8 @@ static bool has_states(const Walk *walk) {
   return walk->states.layer_bytes != NULL;
 }
 
-/* The fewest matching tokens for which a block is read. It is 1 with a recurrent state, since the state is of
- * use only with all keys and values before it. */
+/* The fewest matching tokens for which a block is read. With a recurrent state it is 1: the state needs all
+ * keys and values before it. */
 static int least_use(const Walk *walk) {
   return has_states(walk) ? 1 : PREFIX_MIN_USE;
 }
@@ -99,7 +99,7 @@ static uint64_t chain_to(const Walk *walk, int n) {
 }
 
 /* Opens a file if it is valid and its ids before `start` are the text's. Returns how many of its own ids
- * match the text; 0 if fewer than `least` do or, in the file of a state, not all. PRECOND least > 0 */
+ * match the text, or 0 below `least`; a state's file has to match in all. PRECOND least > 0 */
 static int open_file(const Walk *walk, const PrefixKind *kind, const char *name, int start, int least,
                      PrefixFile *file) {
   Error err = {{0}};
@@ -129,8 +129,8 @@ static bool open_whole_block(const Walk *walk, int start, uint64_t before, uint6
   return open_file(walk, &walk->kind, name, start, PREFIX_BLOCK, file) > 0;
 }
 
-/* Opens the file with the most tokens in common with the text, among those that begin at `start`; returns how
- * many they have in common, or 0 if no file has `least`. */
+/* Opens the file that begins at `start` and has the most tokens in common with the text. Returns how
+ * many they have in common; 0: no file has `least`. */
 static int open_best_file(const Walk *walk, const PrefixKind *kind, int start, uint64_t before, int least,
                           PrefixFile *best) {
   PrefixList list;
@@ -156,8 +156,8 @@ static int block_start(int pos) {
   return (pos - 1) / PREFIX_BLOCK * PREFIX_BLOCK;
 }
 
-/* Opens the store's state after the longest beginning of the text that has more than `least` and at most
- * `most` tokens; returns how many tokens that beginning has, or 0 if the store has no such state. */
+/* Opens the last of the store's states after more than `least` and at most `most` tokens of the text. Returns
+ * the number of tokens before that state; 0: the store has no such state. */
 static int open_best_state(const Walk *walk, int least, int most, PrefixFile *file) {
   Walk shorter = *walk;
   shorter.n = most;
@@ -172,7 +172,8 @@ static int open_best_state(const Walk *walk, int least, int most, PrefixFile *fi
 
 /* --- restoring */
 
-/* A file that is loaded: the session takes its first n tokens, or the state after them in `slot`. */
+/* A file to load. Keys and values: the session takes those of its first n tokens. A state: the session takes
+ * it into `slot`. */
 typedef struct {
   PrefixFile file;
   uint64_t own;
@@ -186,8 +187,8 @@ typedef struct {
   bool last; /* no file follows */
 } Batch;
 
-/* Loads up to BATCH files of a kind: threads share their (file, layer) pairs; each thread has memory for one
- * layer. *n_good is the number of files before the first bad one. */
+/* Loads up to BATCH files of a kind. The threads share the (file, layer) pairs; `memory` has room for a layer
+ * per thread. *n_good: the number of files before the first bad one. */
 static Status load_pieces(const Walk *walk, const PrefixKind *kind, const Piece *pieces, int count,
                           unsigned char *memory, int *n_good, Error *err) {
   const int n_layers = kind->n_layers, n_all = count * n_layers;
@@ -317,8 +318,8 @@ Status prefix_store_restore(PrefixStore *store, Session *session, const int32_t 
 
 /* --- saving */
 
-/* Returns how many of the text's tokens the store has. *start: where the first block begins that the store
- * lacks, has only in part, or has damaged; *before: the hash of the ids before *start. */
+/* Returns how many of the text's tokens the store has. *start: the beginning of the first block that is
+ * missing, not whole or damaged in the store. *before: the hash of the ids before *start. */
 static int find_known(Walk *walk, int *start, uint64_t *before) {
   PrefixFile file;
   uint64_t own;
@@ -405,8 +406,8 @@ static bool add_bytes(const Walk *walk, uint64_t size, bool fresh, SaveBytes *by
   return true;
 }
 
-/* The end of the longest run of blocks that begins at `start`, is worth saving and fits into the limit. In a
- * recurrent model the last block is always worth saving: a state is at its end. */
+/* The end of the longest run of blocks from `start` on that are worth saving and fit into the limit. In a
+ * recurrent model a short last block is always worth saving: a state is at its end. */
 static int worth_saving(const Walk *walk, int start, int known, SaveBytes *bytes) {
   int end = start;
   while (end < walk->n) {
@@ -442,9 +443,9 @@ static int next_state(const Walk *walk, int pos, int most) {
   return best;
 }
 
-/* Chooses the states up to `end` to be written within the limit. The store lacks them, and each one has
+/* Chooses states up to `end` to be written within the limit. The store lacks them, and each has
  * KeptStates.turn or is no larger than the keys and values since the state before. Returns the position of
- * the last one; 0: none. */
+ * the last chosen state; 0: none. */
 static int choose_states(const Walk *walk, int end, SaveBytes *bytes, SavedStates *saved) {
   const KeptStates *kept = session_view(walk->session).kept;
   int last = 0, last_fresh = 0;

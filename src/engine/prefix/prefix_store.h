@@ -7,9 +7,9 @@
  *   ids     [0 .. 256)   [256 .. 512)   [512 .. 700)   a document of 690 tokens, then a question
  *                                       [512 .. 768)   the same document, then a longer question
  *
- * Whole blocks are found by name. After the last of them, the block with the most tokens in common is
- * used up to the first different token, if it has PREFIX_MIN_USE tokens or more in common. So two texts share
- * their common prefix, and no text has to mark its end.
+ * Whole blocks are found by name. After them one more block is used up to its first different token: the
+ * block with the most tokens in common, at least PREFIX_MIN_USE. So two texts share their common prefix, and
+ * no text has to mark its end.
  *
  * A model with a recurrent state needs that state as well. The store has a file of it for some of a text's
  * positions: the ends of prompts, and where two texts began to differ (kept_states.h). The longest common
@@ -19,9 +19,9 @@
 #include "engine/prefix/prefix_file.h"
 #include "engine/session.h"
 
-/* Not saved: texts of fewer than PREFIX_MIN_TOKENS tokens; texts with fewer than PREFIX_MIN_NEW tokens that
- * are not on disk yet; without a recurrent state, last blocks with so few. PREFIX_MIN_USE: the fewest
- * matching tokens for which a file is read; 1 with a recurrent state. */
+/* Not saved: texts shorter than PREFIX_MIN_TOKENS; texts with fewer than PREFIX_MIN_NEW new tokens (not on
+ * disk yet); without a recurrent state, short last blocks with so few new tokens. PREFIX_MIN_USE: the fewest
+ * matching tokens for which a file is read; with a recurrent state 1. */
 enum { PREFIX_MIN_TOKENS = 256, PREFIX_MIN_NEW = 64, PREFIX_MIN_USE = 16 };
 
 typedef struct {
@@ -47,13 +47,13 @@ typedef struct {
   int n_removed;  /* files removed to make room */
 } PrefixReport;
 
-/* Extends the common prefix of the session and ids[0 .. n) by tokens from the store, up to n - 1 tokens in
- * all; report->n_tokens: how many fewer tokens have to be computed than before. Unusable files are reported
- * to note() and are no failure. After a failure of the session, it still holds the common prefix. */
+/* Extends the common prefix of the session and ids[0 .. n) by tokens from the store, to at most n - 1 tokens.
+ * report->n_tokens: how many fewer tokens now have to be computed. Unusable files are reported to note() and
+ * are no failure. If the session fails, it still holds the common prefix. */
 Status prefix_store_restore(PrefixStore *store, Session *session, const int32_t *ids, int n,
                             PrefixReport *report, Error *err);
 
-/* Saves those of the session's first n tokens that the store lacks, except what exceeds the limit and a last
- * block with fewer than PREFIX_MIN_NEW such tokens. With a recurrent model it saves those up to the last kept
- * state, also in a short last block, if they are PREFIX_MIN_NEW or more. */
+/* Saves those of the session's first n tokens that the store lacks (new tokens). It leaves out what exceeds
+ * the limit, and a last block with fewer than PREFIX_MIN_NEW new tokens. With a recurrent model it saves new
+ * tokens up to the last kept state, also in a short last block, if they are PREFIX_MIN_NEW or more. */
 Status prefix_store_save(PrefixStore *store, Session *session, int n, PrefixReport *report, Error *err);

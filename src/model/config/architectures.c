@@ -2,7 +2,7 @@
  *
  * Always true: meanings and defaults of members are those of transformers 5.23
  * (models/NAME/configuration_NAME.py, modeling_NAME.py); test/data/miniatures has a model for every row, by
- * itself or as a part of another, except those that test_architectures.py names. */
+ * itself or as a part of another; test_architectures.py names the exceptions. */
 #include "model/config/architectures.h"
 
 #include <string.h>

@@ -1,8 +1,8 @@
 /* architectures.h - how each architecture differs from Llama, and the defaults of its config.
  *
- * Only architectures.c and multimodal.c have tables with names of models: config.c turns a row of
- * architectures.c and a config.json into the fields of ModelConfig, and only these decide what loaders and
- * backends do. A model family that needs nothing new is one more row. */
+ * Only architectures.c and multimodal.c have tables with names of models. config.c turns a row of
+ * architectures.c and a config.json into the fields of ModelConfig. These fields alone decide what loaders
+ * and backends do. A model family that needs nothing new is one more row. */
 #pragma once
 
 #include "model/config/config.h"
@@ -11,10 +11,10 @@
 /* Which layers have a sliding window (config_parse_windows()). */
 typedef enum {
   WINDOW_NONE,        /* no layer: sliding_window is ignored, a layer_types with windows refused */
-  WINDOW_ALL,         /* all layers, unless sliding_window is null, or absent without a default */
+  WINDOW_ALL,         /* all layers; none if sliding_window is null, or absent without a default */
   WINDOW_BY_LAYER,    /* if use_sliding_window: by layer_types or, without it, layers >= max_window_layers */
   WINDOW_FROM_LAYER,  /* as WINDOW_BY_LAYER, whatever use_sliding_window says */
-  WINDOW_PERIODIC,    /* by layer_types, else all but every n-th, n being the period of `windows` */
+  WINDOW_PERIODIC,    /* by layer_types, else all but every n-th; n: the period of `windows` */
   WINDOW_AFTER_FULL,  /* by layer_types, else all but the first of every n */
   WINDOW_FIRST_FULL,  /* by layer_types, else all but the first and every n-th */
   WINDOW_BEFORE_LAST, /* by layer_types, else all but the last and every n-th before it */
@@ -22,8 +22,8 @@ typedef enum {
    * window and all have a rope. */
   WINDOW_OR_NOPE,
   WINDOW_AND_NOPE, /* as WINDOW_OR_NOPE, but a null sliding_window is refused */
-  /* As WINDOW_AND_NOPE, but without layer_types the first layer, the second and every n-th after it, and
-   * the last have no window. */
+  /* As WINDOW_AND_NOPE. Without layer_types, layers without a window are the first, the second and every n-th
+   * after the second, and the last. */
   WINDOW_SOME_FULL_NOPE,
   WINDOW_NOPE, /* if use_sliding_window: by layer_types or, without it, the NoPE layers */
 } WindowRule;
@@ -90,8 +90,8 @@ typedef enum {
   LATENT_EXPERTS,   /* moe_latent_size */
   LISTS,            /* numbers of experts may be lists, with the same number for each layer */
   MAY_LACK_EXPERTS, /* num_local_experts may be 0: the model is dense */
-  /* From here on traits have no member in config.json; one without a comment sets the bool of ModelConfig
-   * that has its name. */
+  /* Traits from here on have no member in config.json. A trait without a comment sets the bool of ModelConfig
+   * that has the same name. */
   QKV_BIAS,
   BIASED, /* the default of ATTENTION_BIAS, MLP_BIAS, USE_BIAS and HEAD_BIAS */
   PARALLEL,
@@ -205,7 +205,7 @@ struct Architecture {
   const char *activation_key;   /* NULL: "hidden_act" */
   const char *head_dim_key;     /* where "head_dim" is absent */
   const char *eps_key;          /* for epsilon; NULL: "rms_norm_eps" */
-  const char *length_key;       /* overrides max_position if larger, and if the rope is not scaled */
+  const char *length_key;       /* overrides max_position if it is larger and the rope is not scaled */
   const char *off_key;          /* for a bool that must be false */
   const char *before_key; /* for window - 1, the number of earlier positions; overrides sliding_window */
   const char *other_name; /* a second name of `architecture`; other rows may have it, too */
@@ -221,8 +221,8 @@ struct Architecture {
   double logit_scale;     /* a factor of logits; 0: the config has no such member */
   double query_scalar;    /* 0: head_dim */
   double attention_cap, logit_cap;
-  /* Defaults of the members of MULTIPLIERS (0 means 1; for attention with POST_NORM, head_dim^-1/2), or with
-   * DEPTH_SCALE of scale_emb (embedding), scale_depth (residual) and dim_model_base (logits). */
+  /* Defaults of the members of MULTIPLIERS. 0 means 1 (for attention with POST_NORM: head_dim^-1/2). With
+   * DEPTH_SCALE: of scale_emb (embedding), scale_depth (residual) and dim_model_base (logits). */
   struct {
     double embedding, attention, residual, logits;
   } multipliers;
@@ -275,10 +275,10 @@ typedef struct {
 extern const Multimodal multimodals[];
 extern const size_t n_multimodals;
 
-/* The row of this architecture, perhaps as other_name: of several, the row with this model_type, else the
- * first. architecture NULL: the row of this model_type. Text parts alone are not found. NULL: no such row. */
+/* The row of this architecture, also as other_name; of several, the row with this model_type, else the first.
+ * architecture NULL: the row of this model_type. Text parts alone are not found. NULL: no such row. */
 const Architecture *architecture_find(const char *architecture, const char *model_type);
-/* The row of this architecture or, if that is NULL, of this model_type; NULL: no such row. */
+/* The row of this architecture; architecture NULL: of this model_type. NULL: no such row. */
 const Multimodal *multimodal_find(const char *architecture, const char *model_type);
 
 /* The row of this model_type, also of text parts alone; NULL if there is none. */
@@ -309,8 +309,8 @@ ParsePart config_parse_layer_ropes;  /* layer_rope_theta: 0 for no rope; absent:
 ParsePart config_parse_layer_sizes;  /* global_head_dim, per_layer_config and the like (layer_sizes.c) */
 ParsePart config_parse_layer_heads;  /* numbers of heads, and the kind of attention's gates (Laguna) */
 typedef Status ParseLayer(const ConfigReader *r, const ModelConfig *config, LayerConfig *layer);
-/* Reads per_layer_config, as transformers 5 saves it: for each layer that differs, `parse` reads an object,
- * whose key is the layer's number (layer_sizes.c). */
+/* Reads per_layer_config, as transformers 5 saves it: an object for each layer that differs, with the layer's
+ * number as its key. `parse` reads one such object (layer_sizes.c). */
 Status config_parse_per_layer(const ConfigReader *r, ModelConfig *config, ParseLayer *parse);
 ParsePart config_parse_layer_lists; /* ropes, limits of gates and up, numbers of heads (layer_lists.c) */
 ParsePart config_parse_altup;       /* altup, widths and sparsity of MLPs (altup.c) */
@@ -346,8 +346,8 @@ ParsePart config_parse_experts;
 ParsePart config_parse_positions;
 
 /* config_parse_text() fills sizes, arithmetic, positions and experts from the object of a text model.
- * config_parse_quantization() fills how weights are quantised, according to the file's own object or that
- * of the text model (config.c). */
+ * config_parse_quantization() fills how weights are quantised, from the file's own object or the text model's
+ * (config.c). */
 ParsePart config_parse_text;
 Status config_parse_quantization(const ConfigReader *r, const ConfigReader *text, ModelConfig *config);
 /* Calls quantization_limit() with the number of the model's matrices. */

@@ -76,7 +76,7 @@ static Status choose_architecture(const ConfigReader *r, ConfigReader *text, con
   return whole ? enter_text(r, whole, out, text) : STATUS_OK;
 }
 
-/* Returns `own` if the family has names of its own and the config has this member, else `usual`. */
+/* Returns `own` if the family has names of its own and the config has the member `own`, else `usual`. */
 static const char *key_of(const ConfigReader *r, const Architecture *arch, const char *own,
                           const char *usual) {
   return has(arch, GPT_NAMES) && json_member(r->object, own) ? own : usual;
@@ -171,8 +171,8 @@ static Status parse_cap(const ConfigReader *r, const char *key, double fallback,
   return reader_double(r, key, 1e-6, MAX_FACTOR, reader_is_null(r, key) ? 0 : fallback, out);
 }
 
-/* MiniCPM: the embedding times scale_emb, what attention and MLP add times scale_depth / sqrt(layers), logits
- * divided by hidden / dim_model_base. The last two do nothing where they are null. */
+/* MiniCPM: the embedding times scale_emb; what attention and MLP add, times scale_depth / sqrt(layers);
+ * logits divided by hidden / dim_model_base. A null scale_depth or dim_model_base does nothing. */
 static Status parse_depth_scale(const ConfigReader *r, const Architecture *arch, ModelConfig *config) {
   const double root = sqrt(config->n_layers);
   double depth, base;
@@ -352,8 +352,8 @@ static Status parse_generation(const ConfigReader *r, ModelConfig *config) {
 
 /* --- files */
 
-/* Finds quantization_config in the config or in its text_config, or as compression_config, the name that
- * compressed-tensors used in 2024. Where these are absent, MLX's `quantization` with bits is refused. */
+/* Finds quantization_config in the config or in its text_config, or compression_config in the config: an old
+ * name of compressed-tensors. Where these are absent, MLX's `quantization` with bits is refused. */
 static Status find_quantization(const ConfigReader *r, const ConfigReader *text, ConfigReader *quant) {
   TRY(reader_object(r, "quantization_config", quant));
   if (!quant->object) TRY(reader_object(text, "quantization_config", quant));
@@ -424,8 +424,8 @@ Status config_parse(const char *name, const char *text, size_t size, ModelConfig
 
 typedef enum { CONFIG_FILE, AWQ_FILE, GPTQ_FILE, MODELOPT_FILE, GENERATION_FILE } ConfigFile;
 
-/* In the order of reading. A file with a `method`, the default of its quant_method, says how weights are
- * quantised, and is read only if no earlier file says it. */
+/* In the order of reading. A file with a `method` says how weights are quantised. It is read only if no
+ * earlier file says this; `method` is the default of its quant_method. */
 static const struct {
   const char *name, *method;
 } files[] = {[CONFIG_FILE] = {"config.json", NULL},

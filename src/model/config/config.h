@@ -1,7 +1,7 @@
 /* config.h - a checkpoint's configuration: sizes, rope, windows, end tokens, sampling defaults.
  *
- * These are read from config.json and the files beside it (config_load()) in the spellings of transformers 4
- * and 5 and checked against the ranges below; unknown features are refused by name. Nothing here reads
+ * These are read from config.json and the files beside it (config_load()), in the spellings of transformers 4
+ * and 5, and checked against the ranges below. Unknown features are refused by name. Nothing here reads
  * weights. */
 #pragma once
 
@@ -53,27 +53,27 @@ typedef struct {
   double mscale, mscale_all_dim; /* yarn: 0 if not given */
   bool truncate;                 /* yarn: true unless given */
   int n_turned; /* proportional: the first n_turned of the rotary_dim / 2 pairs are rotated */
-  /* longrope: [rotary_dim / 2] factors of the wavelengths, in texts of up to original_max_position tokens and
-   * in longer texts. */
+  /* longrope: [rotary_dim / 2] factors of the wavelengths. short_factors: in texts of up to
+   * original_max_position tokens; long_factors: in longer texts. */
   float short_factors[MAX_HEAD_DIM / 2], long_factors[MAX_HEAD_DIM / 2];
 } RopeConfig;
 
 /* Which rope rotates a layer's q and k. */
 typedef enum { ROPE_GLOBAL, ROPE_LOCAL, ROPE_NONE } LayerRope;
 
-/* A layer's token mixer: attention over keys and values; the gated delta rule (or Mamba-2), or a short
- * convolution, which have a recurrent state instead of a cache; or nothing: the layer is an MLP alone
- * (Nemotron-H). */
+/* A layer's token mixer. LAYER_ATTENTION: over keys and values. LAYER_DELTA, the gated delta rule (or
+ * Mamba-2), and LAYER_CONV, a short convolution, have a recurrent state instead of a cache. LAYER_MLP_ALONE:
+ * none (Nemotron-H). */
 typedef enum { LAYER_ATTENTION, LAYER_DELTA, LAYER_CONV, LAYER_MLP_ALONE, N_LAYER_KINDS } LayerKind;
 
-/* Where a layer has RMSNorms: at the inputs of attention and MLP, at inputs and outputs, or at the outputs,
- * before they are added to the residual stream. */
+/* Where a layer has RMSNorms. NORM_BEFORE: at the inputs of attention and MLP. NORM_AFTER: at their outputs,
+ * before these are added to the residual stream. NORM_AROUND: at inputs and outputs. */
 typedef enum { NORM_BEFORE, NORM_AROUND, NORM_AFTER } NormPlacement;
 
-/* Norms of x: RMSNorm times weight, or times 1 + weight, or times 1 + weight in all norms but the last (Muse
- * Glimmer). Centred norms subtract the mean first: LayerNorm, without a bias, with one, or with one and times
- * 1 + weight (Nemotron). Since only these norms read x, a backend keeps x with a mean of 0 instead, and its
- * norms are RMSNorm. */
+/* Norms of x. NORM_RMS: RMSNorm times weight. NORM_PLUS_ONE: times 1 + weight; NORM_PLUS_ONE_INSIDE: in all
+ * norms but the last (Muse Glimmer). Centred norms subtract the mean first: NORM_CENTRED is LayerNorm without
+ * a bias, NORM_CENTRED_BIAS has a bias, NORM_CENTRED_PLUS_ONE also multiplies by 1 + weight (Nemotron). Only
+ * these norms read x: so a backend keeps x with a mean of 0 instead, and its norms are RMSNorm. */
 typedef enum {
   NORM_RMS,
   NORM_PLUS_ONE,
@@ -83,9 +83,9 @@ typedef enum {
   NORM_CENTRED_PLUS_ONE,
 } NormKind;
 
-/* Matrices that are stored as one. FUSES_GATE_UP: gate and up. FUSES_QKV: q, k and v. FUSES_QKV_HEADS: q, k
- * and v, their rows grouped by KV head (its queries, its key, its value) until model_prepare() reorders them
- * (as in GPT-NeoX). FUSES_ALL: q, k and v, and gate and up (as in Phi-3). FUSES_DELTA: the matrices of the
+/* Matrices that are stored as one. FUSES_GATE_UP: gate and up. FUSES_QKV: q, k and v. FUSES_QKV_HEADS (as in
+ * GPT-NeoX): q, k and v; until model_prepare() reorders the rows, they are grouped by KV head (its queries,
+ * its key, its value). FUSES_ALL: q, k and v, and gate and up (as in Phi-3). FUSES_DELTA: the matrices of the
  * gated delta rule (Lara 4 Mini). */
 typedef enum { FUSES_NONE, FUSES_GATE_UP, FUSES_QKV, FUSES_QKV_HEADS, FUSES_ALL, FUSES_DELTA } FusedMatrices;
 
@@ -113,9 +113,9 @@ typedef struct {
   /* The layer has LAYER_DELTA's token mixer as well as attention. Both read the same normalised input, and
    * both outputs are added to the residual stream. Only in layers of LAYER_ATTENTION (Falcon-H1). */
   bool delta_beside;
-  /* The share of the layer's gates that would become 0, were they Gaussian: 0 <= sparsity < 1. Gates become
-   * max(gate - c, 0), c being their mean plus gaussian_quantile(sparsity) times their standard deviation; 0:
-   * they are unchanged (Gemma 3n). */
+  /* The share of the layer's gates that would become 0 if they were Gaussian (Gemma 3n): 0 <= sparsity < 1.
+   * Gates become max(gate - c, 0). c: their mean plus gaussian_quantile(sparsity) times their standard
+   * deviation. 0: gates are unchanged. */
   double sparsity;
   /* The limit of ACTIVATION_LIMITED: mlp_limit in the layer's MLP or shared expert, expert_limit in its
    * experts (Step 3.5). 0: the model's activation, without a limit. */
@@ -124,15 +124,15 @@ typedef struct {
   NormPlacement norms; /* set by config_layer() */
   int n_experts;       /* the model's, or 0 in a layer without experts (set by config_layer()) */
   int ngrams;          /* the layer's number among those with n-grams, from 1 on; 0: it has none */
-  /* config_layer() sets it to n_kv_heads, plus one if the layer has index keys (IndexerConfig). The cache has
-   * index keys as one more KV head: its value is the position's index key, its key the index key of the block
-   * that ends at the position. */
+  /* config_layer() sets it to n_kv_heads, plus one if the layer has index keys (IndexerConfig). Index keys
+   * are one more KV head of the cache. Its value is the position's index key; its key is the index key of the
+   * block that ends at the position. */
   int n_cache_heads;
 } LayerConfig;
 
-/* Norms of q and k, before rope unless qk_norm_after_rope: none; RMSNorm over each head, or over all heads
- * together; or LayerNorm of each head, without a bias and with weights of the head's own (StableLM 2 12B,
- * Command R+). */
+/* Norms of q and k, before rope unless qk_norm_after_rope. QK_NORM_HEADS: RMSNorm over each head.
+ * QK_NORM_WHOLE: RMSNorm over all heads together. QK_NORM_CENTRED: LayerNorm of each head, without a bias,
+ * with weights of the head's own (StableLM 2 12B, Command R+). */
 typedef enum { QK_NORM_NONE, QK_NORM_HEADS, QK_NORM_WHOLE, QK_NORM_CENTRED } QkNorm;
 
 /* f in g = f(gate) * up. ACTIVATION_SILU: x / (1 + e^-x). ACTIVATION_GELU_TANH:
@@ -186,13 +186,14 @@ typedef struct {
   const char *final_norm, *final_norm_bias, *embedding, *body, *head;
 } TensorNames;
 
-/* The shape of dense tensors of all experts: [experts][outputs][inputs]; [experts][inputs][outputs];
- * or either (Qwen3-VL: inputs are first as published, but not as transformers 5 saves them). */
+/* The shape of dense tensors of all experts. OUTPUTS_ARE_FIRST: [experts][outputs][inputs]. INPUTS_ARE_FIRST:
+ * [experts][inputs][outputs]. INPUTS_MAY_BE_FIRST: either (Qwen3-VL has inputs first as published, outputs
+ * first as transformers 5 saves it). */
 typedef enum { OUTPUTS_ARE_FIRST, INPUTS_ARE_FIRST, INPUTS_MAY_BE_FIRST } InputsFirst;
 
 /* Names within a layer with experts. Experts are stored one by one, the third one's gate as
- * "mlp.experts.2.gate_proj"; or all experts of a layer in two tensors of three dimensions, one with the rows
- * of gate and up, the other with those of down; with all_up in three. */
+ * "mlp.experts.2.gate_proj"; or all experts of a layer are in tensors of three dimensions. Two tensors: one
+ * with the rows of gate and up, one with those of down. With all_up: three. */
 typedef struct {
   const char *router;           /* "mlp.gate" */
   const char *each;             /* "mlp.experts" */
@@ -203,25 +204,25 @@ typedef struct {
   /* The shared expert's: "mlp.shared_expert.gate_proj"; NULL: those of the MLP in layers without experts. */
   const char *shared_gate, *shared_up, *shared_down;
   const char *choice_bias; /* "mlp.gate.e_score_correction_bias", or NULL */
-  /* There are as many experts for images as for text: numbered after the text's, with a router `weight_1` of
-   * their own. choice_bias has a row for each kind; routers are [inputs][outputs] (ERNIE 4.5 VL). */
+  /* There are as many experts for images as for text, numbered after the text's; their own router is
+   * `weight_1`. choice_bias has a row for each kind; routers are [inputs][outputs] (ERNIE 4.5 VL). */
   bool two_kinds;
   bool bias_may_miss; /* choice_bias may be missing, in all layers (A.X-K1) */
   bool alternate;     /* rows of gate and rows of up alternate in all_gate_up (gpt-oss) */
   InputsFirst inputs_first;
 } ExpertNames;
 
-/* Attention's output is multiplied by gates before o: by the sigmoid (or softplus,
- * ModelConfig.attn_gate_softplus) of attn_gate, a linear layer of attention's input, with one output for each
- * number or one for each head. ATTN_GATE_IN_Q: one for each number, made by the matrix of q, whose outputs
- * are for each head its query and then its gates. */
+/* Attention's output is multiplied by gates before o. A gate is the sigmoid (with
+ * ModelConfig.attn_gate_softplus the softplus) of an output of attn_gate, a linear layer of attention's
+ * input. ATTN_GATE_NUMBERS: a gate for each number. ATTN_GATE_HEADS: for each head. ATTN_GATE_IN_Q: for each
+ * number, made by the matrix of q; its outputs are for each head its query, then its gates. */
 typedef enum { ATTN_GATE_NONE, ATTN_GATE_NUMBERS, ATTN_GATE_HEADS, ATTN_GATE_IN_Q } AttnGate;
 
-/* Multi-head latent attention (DeepSeek-V2, arXiv:2405.04434). The cache has one row a token for all heads:
- * one rotated key, rope_dim, then the latent, kv_rank. Keys and values of single heads are never made: the
- * transpose of kv_b_proj's key part multiplies the head's query, and its value part multiplies the output
- * of attention. So attention has one KV head, whose values are its keys: n_kv_heads is 1, head_dim is
- * rope_dim + kv_rank. A head of q_proj (or q_b_proj) has nope_dim + rope_dim outputs. */
+/* Multi-head latent attention (DeepSeek-V2, arXiv:2405.04434). The cache has one row a token for all heads: a
+ * rotated key of rope_dim numbers, then the latent of kv_rank numbers. Keys and values of single heads are
+ * never made. The key part of kv_b_proj, transposed, multiplies the head's query; its value part multiplies
+ * the output of attention. So attention has one KV head, whose values are its keys: n_kv_heads is 1, head_dim
+ * is rope_dim + kv_rank. A head of q_proj (or q_b_proj) has nope_dim + rope_dim outputs. */
 typedef struct {
   int kv_rank;   /* numbers of the latent; 0: the model has usual attention */
   int q_rank;    /* numbers of the queries' latent; 0: queries have no latent */
@@ -233,9 +234,9 @@ typedef struct {
  * DeepseekV3RMSNorm. */
 #define LATENT_EPS 1e-6
 
-/* How a layer of LAYER_DELTA changes its state: the gated delta rule, or Mamba-2 (Dao and Gu,
- * arXiv:2405.21060), which adds to the state without first subtracting its value for k. Mamba-2's C, B and x
- * are q, k and v. */
+/* How a layer of LAYER_DELTA changes its state. RULE_GATED_DELTA: the gated delta rule. RULE_MAMBA2 (Dao and
+ * Gu, arXiv:2405.21060) adds to the state without first subtracting the state's value for k. Mamba-2's C, B
+ * and x are q, k and v. */
 typedef enum { RULE_GATED_DELTA, RULE_MAMBA2 } StateRule;
 
 /* How the matrices of q, k and v are stored. DELTA_AS_ONE: as one, delta_qkv. DELTA_INTERLEAVED (Qwen3-Next,
@@ -275,9 +276,9 @@ typedef struct {
   double q_scale, k_scale, v_scale;
 } DeltaConfig;
 
-/* Hyper-connections (Qwen3.8-Flash-Next): a token has n residual streams of hidden numbers each, which begin
- * as its embedding. Attention and MLP each read a weighted mean of them, and their outputs are added to each
- * stream with a factor; lm_head reads a weighted mean, too. See model/operations.def. */
+/* Hyper-connections (Qwen3.8-Flash-Next): a token has n residual streams of hidden numbers each. Each stream
+ * begins as the token's embedding. Attention and MLP each read a weighted mean of them, and their outputs are
+ * added to each stream with a factor; lm_head reads a weighted mean, too. See model/operations.def. */
 typedef struct {
   int n;    /* 0: one stream, as usual */
   int rank; /* numbers between the two matrices that make the weights of the mean */
@@ -292,7 +293,7 @@ typedef struct {
   int laurel_rank; /* numbers between LAuReL's matrices */
 } AltupConfig;
 
-/* Embeddings of a token's n-grams, added to the streams before some layers (LayerConfig.ngrams): the token
+/* Embeddings of a token's n-grams, added to the streams before some layers (LayerConfig.ngrams). The token
  * and the 1 .. longest - 1 tokens before it are hashed into rows of a large table. See add_ngrams in
  * operations.def. */
 typedef struct {
@@ -313,9 +314,9 @@ enum {
   MAX_NGRAM_SHARDS = 4096
 };
 
-/* Sparse attention (Qwen3.8-Flash-Next): in layers of LAYER_ATTENTION a query attends to the `budget`
- * positions of the best blocks of `block` consecutive positions, and to the positions after the last whole
- * block. See attention in operations.def. */
+/* Sparse attention (Qwen3.8-Flash-Next), in layers of LAYER_ATTENTION. A query attends to the best blocks of
+ * `block` consecutive positions each, `budget` positions in all. It also attends to the positions after the
+ * last whole block. See attention in operations.def. */
 typedef struct {
   int block;    /* 0: a query attends to all positions */
   int budget;   /* a multiple of block */
@@ -333,9 +334,9 @@ typedef struct {
 /* How experts are chosen and weighted by the router's outputs. SCORE_SOFTMAX: both by softmax over all
  * outputs. SCORE_SIGMOID: both by the sigmoid of each. From SCORE_CHOSEN on, the outputs themselves choose.
  * SCORE_CHOSEN: the weights are softmax over the chosen experts' outputs. SCORE_CHOSEN_SIGMOID: a weight is
- * the sigmoid of the output. SCORE_CHOSEN_NEAR (SparseMixer-v2, arXiv:2409.12136): the weight of a chosen
- * expert with output r is its share in softmax over the outputs s of the experts with
- * (r - s) / max(|s|, r) <= near, except those chosen before it. */
+ * the sigmoid of the output. SCORE_CHOSEN_NEAR (SparseMixer-v2, arXiv:2409.12136): let a chosen expert have
+ * output r. Its weight is its share in softmax over the outputs s of the experts that have (r - s) / max(|s|,
+ * r) <= near and were not chosen before it. */
 typedef enum {
   SCORE_SOFTMAX,
   SCORE_SIGMOID,
@@ -376,16 +377,16 @@ const char *activation_name(Activation activation); /* "silu", "gelu_pytorch_tan
 
 /* Drafters: small models that guess the next tokens of a larger one, their target, from its hidden states.
  * Each row of a step has a token's embedding e and a state c (models.md, "Drafters"):
- * DRAFT_EAGLE3: q, k and v of the first layer take [rmsnorm(e), rmsnorm(c)], its residual stream begins as c
- *   or rmsnorm(c); c = W_states [some states of the target], or for guesses after the first what left the
+ * DRAFT_EAGLE3: q, k and v of the first layer take [rmsnorm(e), rmsnorm(c)]; the residual stream begins as c
+ *   or rmsnorm(c). c = W_states [some states of the target]. For guesses after the first, c is what left the
  *   drafter's last layer (with norm_output, its final norm).
  * DRAFT_MTP, DRAFT_ASSISTANT (Gemma 4's): x = W_join [e, c]; for MTP both are normalised. c is the
  *   target's state after its final norm, or the drafter's own after its final norm (an assistant's: W_out of
- *   that). The layers of an assistant have no keys and values: they use those of the target's last layer with
- *   the same attention.
+ *   that). An assistant's layers have no keys and values: they use those of the target's last layer with the
+ *   same attention.
  * DRAFT_DFLASH: keys and values are those of c = rmsnorm(W_states [states]) in every layer, one for each
- *   token that the target has computed. A step computes the newer tokens (at least one), then masks, `block`
- *   rows in all; each row attends to these keys and to the whole block. */
+ *   token that the target has computed. A step computes the newer tokens (at least one), then masks: `block`
+ *   rows in all. Each row attends to these keys and to the whole block. */
 typedef enum { DRAFT_NONE, DRAFT_EAGLE3, DRAFT_DFLASH, DRAFT_MTP, DRAFT_ASSISTANT } DraftKind;
 
 /* RMSNorm of the target's states before W_states: none, of all of them as one row, or of each. */
@@ -435,8 +436,8 @@ typedef struct {
   int value_dim;
   double value_scale;
   int vocab_size; /* rows of the embedding that are used, and of lm_head */
-  /* Rows of the checkpoint's embedding, where those from vocab_size on are tokens of images and sound
-   * (Apertus 1.5); 0: vocab_size. */
+  /* Rows of the checkpoint's embedding, if those from vocab_size on are tokens of images and sound (Apertus
+   * 1.5); 0: vocab_size. */
   int embedding_rows;
   int max_position; /* the longest context: max_position_embeddings, or more with some ropes */
   double norm_eps;  /* rms_norm_eps */
@@ -476,9 +477,9 @@ typedef struct {
   /* Scores are q k times this: head_dim^-1/2 unless the family or its config says otherwise; with latent
    * attention config_scale_latent() sets it. */
   double attention_scale;
-  /* After its rope q is multiplied by 1 + query_scale_beta * ln(1 + floor(position / query_scale_step)); a
-   * beta of 0: it is not. query_scale_nope: this is done only in layers without a rope, with position + 1 in
-   * place of position (Llama 4). */
+  /* After its rope q is multiplied by 1 + query_scale_beta * ln(1 + floor(position / query_scale_step));
+   * query_scale_beta 0: it is not. query_scale_nope (Llama 4): only in layers without a rope, and with
+   * position + 1 instead of position. */
   double query_scale_beta, query_scale_step;
   bool query_scale_nope;
   double residual_scale; /* x = x + this * output of attention or MLP; 1 unless the config has a factor */
@@ -507,9 +508,9 @@ typedef struct {
   ContentHash content; /* hash of the files read, except generation_config.json */
 } ModelConfig;
 
-/* Reads DIR/config.json and, if present, generation_config.json; unless config.json says how weights are
- * quantised, also the first of quant_config.json, quantize_config.json and hf_quant_config.json. Zeroes
- * *config first; release it with config_release() also after a failure. */
+/* Reads DIR/config.json and, if present, generation_config.json. Unless config.json says how weights are
+ * quantised, also reads the first of quant_config.json, quantize_config.json and hf_quant_config.json. Zeroes
+ * *config first. Release it with config_release(), also after a failure. */
 Status config_load(const char *directory, ModelConfig *config, Error *err);
 /* config_load() from the text of a config.json alone; `name` is for messages. */
 Status config_parse(const char *name, const char *text, size_t size, ModelConfig *config, Error *err);
@@ -570,15 +571,15 @@ size_t config_state_numbers(const ModelConfig *config, int layer);
 int64_t ngram_rows(const ModelConfig *config, int layer);
 int ngram_columns(const NgramConfig *ngrams);
 /* How the n-grams of a layer are hashed. primes[n_primes]: the number of table rows of each hash, first those
- * of n-grams of 2 tokens, then of 3, ...; the table has its rows in this order. factors[]: of the token and
- * of the tokens before it. Source: transformers 5.23, models/qwen4_exp/modular_qwen4_exp.py. */
+ * of n-grams of 2 tokens, then of 3, ...; the table has its rows in this order. factors[]: the token's, then
+ * those of the tokens before it. Source: transformers 5.23, models/qwen4_exp/modular_qwen4_exp.py. */
 typedef struct {
   int n_primes;
   int64_t primes[(MAX_NGRAM - 1) * MAX_NGRAM_HASHES];
   int64_t factors[MAX_NGRAM];
 } NgramHash;
 void ngram_hash(const ModelConfig *config, int layer, NgramHash *hash);
-/* The size of an expert's input, which is that of its output. */
+/* The size of an expert's input and of its output. */
 int expert_row_width(const ModelConfig *config);
 /* True if some layer has a recurrent state. */
 bool config_has_states(const ModelConfig *config);
@@ -593,11 +594,11 @@ size_t config_kv_numbers(const ModelConfig *config, int layer);
  * 0 < part < 1; `part` is rounded to fp32, as in transformers. */
 double gaussian_quantile(double part);
 
-/* out[i], i in [0, rotary_dim / 2): the angle per position of the i-th rotary pair, in fp32 as transformers
- * computes it, with the scaling applied; *attention_factor multiplies cos and sin (1 except for yarn and
- * longrope). long_rope: use longrope's long factors, as for all positions of a text longer than
- * original_max_position. Source: transformers modeling_rope_utils.py; Peng et al., YaRN (arXiv:2309.00071);
- * Ding et al., LongRoPE (arXiv:2402.13753). */
+/* out[i], i in [0, rotary_dim / 2): the angle per position of the i-th rotary pair, scaled, in fp32 as
+ * transformers computes it. *attention_factor multiplies cos and sin; it is 1 except for yarn and longrope.
+ * long_rope: use longrope's long factors, as for all positions of a text longer than original_max_position.
+ * Source: transformers modeling_rope_utils.py; Peng et al., YaRN (arXiv:2309.00071); Ding et al., LongRoPE
+ * (arXiv:2402.13753). */
 void rope_frequencies(const RopeConfig *rope, bool long_rope, float *out, float *attention_factor);
 
 /* Texts of more tokens than this are `long_rope`; INT32_MAX without longrope. */

@@ -58,7 +58,7 @@ static Status parse_kinds(const ConfigReader *r, const char *other, int8_t *whic
   return STATUS_OK;
 }
 
-/* Refuses activations other than silu: silu follows the rule's convolution and, without gate_is_sigmoid,
+/* Refuses activations other than silu. silu follows the rule's convolution; without gate_is_sigmoid it also
  * makes the gate of the rule's output. */
 static Status check_activation(const ConfigReader *r, const ModelConfig *config) {
   if (config->activation == ACTIVATION_SILU) return STATUS_OK;
@@ -157,8 +157,8 @@ static Status parse_kimi_sizes(const ConfigReader *r, const ConfigReader *own, D
   return STATUS_OK;
 }
 
-/* The members that transformers saves, linear_..., override the published ones: a saved config has
- * linear_head_dim, and its head_dim is no size of the delta rule. */
+/* The members that transformers saves, linear_..., override the published ones. A saved config has
+ * linear_head_dim; its head_dim is no size of the delta rule. */
 static Status parse_ling_sizes(const ConfigReader *r, const ModelConfig *config, DeltaConfig *delta) {
   bool bounded;
   double bound;
@@ -173,8 +173,8 @@ static Status parse_ling_sizes(const ConfigReader *r, const ModelConfig *config,
   return STATUS_OK;
 }
 
-/* Refuses members that contradict what is computed: transformers 5.23 ignores them for these models, and
- * does not tie lm_head, whatever tie_word_embeddings says. */
+/* Refuses members that contradict what is computed. transformers 5.23 ignores them for these models, and
+ * never ties lm_head. */
 static Status check_unread(const ConfigReader *r, const Architecture *arch, const ModelConfig *config) {
   static const char *const functions[] = {"sigmoid", NULL};
   int step, function;
@@ -208,7 +208,7 @@ Status config_parse_channel_delta(const ConfigReader *r, const Architecture *arc
 
 /* --- Olmo Hybrid */
 
-/* *none = whether rope_theta is null in the rope's object or, if absent there, in the config around it. */
+/* *none: rope_theta is null in the rope's object or, if absent there, in the config around it. */
 static Status has_no_rope(const ConfigReader *r, bool *none) {
   static const char theta[] = "rope_theta";
   ConfigReader own;

@@ -1,10 +1,10 @@
-/* dense_prefix.c - the windows and ropes of Command A+, whose first layers have no experts, but a rule of
- * their own for windows.
+/* dense_prefix.c - the windows and ropes of Command A+. Its first layers have no experts, and a rule of their
+ * own for windows.
  *
  * Called by: config.c or positions.c through a row of architectures.c. Source: transformers 5.23,
  * models/cohere2_moe/configuration_cohere2_moe.py and modular_cohere2_moe.py.
- * Always true afterwards: layers with a window have a rope; layers without a window have a rope if they have
- *                         no experts and prefix_dense_sliding_window_pattern is 1, else none. */
+ * Always true afterwards: layers with a window have a rope. A layer without a window has a rope only if it
+ *                         has no experts and prefix_dense_sliding_window_pattern is 1. */
 #include "model/config/architectures.h"
 
 Status config_parse_dense_prefix(const ConfigReader *r, const Architecture *arch, ModelConfig *config) {

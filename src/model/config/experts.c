@@ -9,8 +9,8 @@
 
 #include "model/config/architectures.h"
 
-/* Reads a number. With `lists` it may be a list with a number for each layer; these must be equal, since
- * layers with different numbers of experts are not supported. */
+/* Reads a number. With `lists` it may be a list with a number for each layer. These must be equal: layers
+ * with different numbers of experts are not supported. */
 static Status read_number(const ConfigReader *r, const char *key, bool lists, int64_t low, int64_t high,
                           int *out) {
   const Json *list = json_member(r->object, key);
@@ -81,7 +81,7 @@ static Status parse_counts(const ConfigReader *r, const Architecture *arch, Expe
   return STATUS_OK;
 }
 
-/* Reads the width of experts; with two kinds of experts it may be a list that begins with the width of
+/* Reads the width of experts. With two kinds of experts it may be a list, whose first number is the width of
  * text's experts. */
 static Status parse_width(const ConfigReader *r, const Architecture *arch, int *width) {
   const char *key = arch->experts.width_key ? arch->experts.width_key : "moe_intermediate_size";

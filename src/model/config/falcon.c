@@ -1,6 +1,6 @@
-/* falcon.c - what members of Falcon's config say of its layers: attention and MLP one after another, beside
- * each other with one norm (7B), or with one each (40B, "new"). Called by: config.c or positions.c through a
- * row of architectures.c. */
+/* falcon.c - what members of Falcon's config say of its layers: attention and MLP come one after another, or
+ * beside each other with one norm (7B) or a norm each (40B, "new"). Called by: config.c or positions.c
+ * through a row of architectures.c. */
 #include "model/config/architectures.h"
 
 Status config_parse_falcon(const ConfigReader *r, const Architecture *arch, ModelConfig *config) {

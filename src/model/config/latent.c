@@ -40,8 +40,8 @@ Status config_parse_latent(const ConfigReader *r, const Architecture *arch, Mode
                        latent->kv_rank, latent->rope_dim, MAX_HEAD_ROW);
 }
 
-/* attention_scale = 1 / sqrt(nope_dim + rope_dim). With YaRN it is multiplied by mscale^2, where
- * mscale = 0.1 mscale_all_dim ln(factor) + 1, if factor > 1. */
+/* attention_scale = 1 / sqrt(nope_dim + rope_dim). With YaRN and a factor > 1 it is multiplied by mscale^2;
+ * mscale = 0.1 mscale_all_dim ln(factor) + 1. */
 void config_scale_latent(ModelConfig *config) {
   const LatentConfig *latent = &config->latent;
   const RopeConfig *rope = &config->rope;

@@ -1,13 +1,13 @@
 /* layer_lists.c - what config.json lists by layer (Step 3.5): ropes, limits of the gated product, heads.
  *
  * Called by: positions.c through a row of architectures.c. Source: transformers 5.24,
- * step3p7/configuration_step3p7.py, and the published config.json, whose further members must say what
+ * step3p7/configuration_step3p7.py, and the published config.json. Further members of this file must say what
  * transformers computes.
  * Always true afterwards: layers with the same attention (with or without a window) have the same rope. */
 #include "model/config/architectures.h"
 
-/* Fills numbers[n_layers] from the member `key`, a list with a number for each layer, or one number for all.
- * A null in the list stands for `usual`, and is refused if `usual` is below `low`. PRECOND the member is
+/* Fills numbers[n_layers] from the member `key`: a list with a number for each layer, or one number for all.
+ * A null in the list stands for `usual`; it is refused if `usual` is below `low`. PRECOND the member is
  * there */
 static Status number_of_each_layer(const ConfigReader *r, const char *key, double low, double high,
                                    double usual, int n_layers, double *numbers) {
@@ -27,8 +27,8 @@ static Status number_of_each_layer(const ConfigReader *r, const char *key, doubl
   return STATUS_OK;
 }
 
-/* Reads `key`. All layers without a window must have one value, which becomes *full; all layers with a window
- * one, which becomes *sliding. Either stays as it is if `key` is absent or there is no such layer. */
+/* Reads `key`. All layers without a window must have the same value, which becomes *full. The same holds for
+ * layers with a window and *sliding. A value stays as it is if `key` is absent or there is no such layer. */
 static Status numbers_of_kinds(const ConfigReader *r, const char *key, double low, double high,
                                const ModelConfig *config, double *full, double *sliding) {
   double numbers[MAX_LAYERS];

@@ -79,7 +79,7 @@ static Status check_kinds(const ConfigReader *r, const ModelConfig *config) {
 }
 
 /* The last num_kv_shared_layers layers use the keys and values of the last layer before them with the same
- * attention, and with use_double_wide_mlp have an MLP of twice the width. */
+ * attention. With use_double_wide_mlp they also have an MLP of twice the width. */
 Status config_parse_shared(const ConfigReader *r, const Architecture *arch, ModelConfig *config) {
   int n_shared;
   bool wide = false;
@@ -157,8 +157,8 @@ static Status parse_heads_per_layer(const ConfigReader *r, ModelConfig *config) 
   return STATUS_OK;
 }
 
-/* gating: "per-head" (also if true or absent) or "per-element". transformers reads false as "per-element",
- * other programs as no gate, so false is refused. */
+/* gating: "per-head" (also if true or absent) or "per-element". false is refused: transformers reads it as
+ * "per-element", other programs as no gate. */
 static Status parse_gating(const ConfigReader *r, ModelConfig *config) {
   const Json *gating = json_member(r->object, "gating");
   char found[64];

@@ -201,9 +201,9 @@ static Status parse_state_factors(const ConfigReader *r, DeltaConfig *delta) {
   return parse_factor(r, "ssm_out_multiplier", &delta->out_scale);
 }
 
-/* Scores are linear in queries and in keys, attention's output in values: so a factor f of attention's input
- * multiplies scores by f^2, and the output by f. residual_scale is f times the output's own factor; since it
- * multiplies all outputs, the MLP's and Mamba-2's factors are divided by it. */
+/* Scores are linear in queries and in keys, attention's output in values. So a factor f of attention's input
+ * multiplies scores by f^2, and the output by f. residual_scale is f times the output's own factor. It
+ * multiplies all outputs, so the MLP's and Mamba-2's factors are divided by it. */
 static Status parse_beside_factors(const ConfigReader *r, ModelConfig *config) {
   double head, in, out, key, mlp[MAX_LISTED];
   TRY(parse_factor(r, "embedding_multiplier", &config->embedding_scale));

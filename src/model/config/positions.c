@@ -138,10 +138,10 @@ static Status parse_scaling(const ConfigReader *r, const ConfigReader *beside, c
   }
 }
 
-/* With a linear rope, or with YaRN if the original length is given, the context is as long as the scaled rope
- * makes it (vLLM's rule, _get_and_verify_max_len()): max_position_embeddings can be the original length, as
- * the model cards of Qwen advise. A longer context that the config gives stays; with llama3 and longrope,
- * max_position_embeddings is the scaled context already. `beside` (or NULL): as for parse_scaling(). */
+/* With a linear rope, and with YaRN if the original length is given, the scaled rope decides the context
+ * (vLLM's rule, _get_and_verify_max_len()). max_position_embeddings can be the original length, as the model
+ * cards of Qwen advise; if it exceeds the scaled length, it stays. With llama3 and longrope it is the scaled
+ * context already. `beside` (or NULL): as for parse_scaling(). */
 static Status extend_context(const ConfigReader *r, const ConfigReader *beside, const RopeConfig *rope,
                              ModelConfig *config) {
   static const char key[] = "original_max_position_embeddings";
@@ -315,9 +315,9 @@ static Status parse_kind_ropes(const ConfigReader *r, const Architecture *arch, 
   return parse_kind_rope(&object, arch, head_dim_of(config, true), &sliding, &config->local_rope);
 }
 
-/* Refuses a partial_rotary_factor beside the two ropes' objects unless it is 1, is the default, or has no
- * effect since each object has one: whether transformers copies it into the objects depends on the kind of
- * rope. */
+/* A partial_rotary_factor beside the two ropes' objects is permitted if it is 1 or the default, or if each
+ * object has one of its own. Others are refused: whether transformers copies them into the objects depends on
+ * the kind of rope. */
 static Status check_common_part(const ConfigReader *r, const Architecture *arch, const ConfigReader *full,
                                 const ConfigReader *local) {
   static const char key[] = "partial_rotary_factor";
@@ -332,8 +332,8 @@ static Status check_common_part(const ConfigReader *r, const Architecture *arch,
 }
 
 /* Reads one rope for layers with full attention and one for layers with a window. transformers 4 has the
- * first one's scaling in rope_scaling and the second one's theta in rope_local_base_freq (Gemma 3), or takes
- * a default (Olmo 3); transformers 5 has an object for each in rope_parameters. */
+ * first rope's scaling in rope_scaling. The second rope's theta is in rope_local_base_freq (Gemma 3) or a
+ * default (Olmo 3). transformers 5 has an object for each rope in rope_parameters. */
 static Status parse_two_ropes(const ConfigReader *r, const Architecture *arch, ModelConfig *config) {
   const char *key = NULL;
   ConfigReader scaling, parameters, full, local;
@@ -360,8 +360,8 @@ static Status parse_two_ropes(const ConfigReader *r, const Architecture *arch, M
   if (has(arch, LOCAL_THETA))
     TRY(reader_double(r, "rope_local_base_freq", 1, 1e18, local_theta, &local_theta));
   TRY(check_common_part(r, arch, &full, &local));
-  /* The default of partial_rotary_factor: for both ropes rotary_part with BOTH_ROTARY, else 1. If full.object
-   * is NULL, the default of the rope for full attention is rotary_part (0: 1). */
+  /* The default of partial_rotary_factor. With BOTH_ROTARY it is rotary_part for both ropes, else 1. Without
+   * full.object the rope for full attention has rotary_part, too (0: 1). */
   const bool both = has(arch, BOTH_ROTARY);
   const double part = arch->rotary_part != 0 && (both || !full.object) ? arch->rotary_part : 1;
   TRY(parse_rotary_dim(&full, &full, arch, part, config, &config->rope));
@@ -495,8 +495,8 @@ static Status parse_thetas(const ConfigReader *r, int n_layers, double *thetas) 
   return STATUS_OK;
 }
 
-/* Gives each layer one of at most two ropes, which differ in theta alone, or none. Without layer_rope_theta
- * changes nothing. */
+/* Gives each layer a rope or none. The model has at most two ropes, which differ in theta alone. Without
+ * layer_rope_theta nothing changes. */
 Status config_parse_layer_thetas(const ConfigReader *r, const Architecture *arch, ModelConfig *config) {
   double of_layers[MAX_LAYERS], thetas[2] = {0, 0};
   if (!json_member(r->object, "layer_rope_theta")) return STATUS_OK;
@@ -521,7 +521,7 @@ Status config_parse_layer_thetas(const ConfigReader *r, const Architecture *arch
 }
 
 /* Reads layer_rope_theta: layers with 0 have no rope; other thetas are ignored, as in transformers. Without
- * that list, layers that have no window by the architecture's own rule have no rope, whatever layer_types
+ * that list, a layer has no rope if the architecture's own rule gives it no window, whatever layer_types
  * says. */
 Status config_parse_layer_ropes(const ConfigReader *r, const Architecture *arch, ModelConfig *config) {
   double thetas[MAX_LAYERS];

@@ -39,8 +39,8 @@ Status reader_choice(const ConfigReader *r, const char *key, const char *const *
 /* Refuses `list`, the member `key`, unless it is a list of n items; `what` is the message's word for
  * items. */
 Status reader_list(const ConfigReader *r, const char *key, const Json *list, int n, const char *what);
-/* As reader_list() with one item for each layer; there may also be items for the num_nextn_predict_layers
- * layers of multi-token prediction. */
+/* As reader_list(), with one item for each layer. Items for the num_nextn_predict_layers layers of
+ * multi-token prediction may follow. */
 Status reader_list_of_layers(const ConfigReader *r, const char *key, const Json *list, int n_layers,
                              const char *what);
 /* Refuses item i of the list `key`, as reader_expected() does; `expected` is a format. */

@@ -154,7 +154,7 @@ Status ak48_header_compare(const ModelConfig *header, const char *path, const Mo
     return error_set(err, STATUS_MODEL, "%s: %s is %d, but the header of %s beside it has %s %d", config_path,
                      fields[i].key, in_config, path, fields[i].name, in_header);
   }
-  /* A config may tie although the checkpoint has an lm_head of its own, which the packed file then holds. */
+  /* A config may tie the head although the checkpoint has an lm_head, which the packed file then holds. */
   if (beside->tied_embeddings || !header->tied_embeddings) return STATUS_OK;
   return error_set(err, STATUS_MODEL,
                    "%s: tie_word_embeddings is %d, but the header of %s beside it has shared_classifier %d",

@@ -232,7 +232,7 @@ bool hf_has_linear(const HfLoader *loader, const char *name) {
   return false;
 }
 
-/* True if the checkpoint has an lm_head that is no copy of the embedding: such a head is used although the
+/* True if the checkpoint has an lm_head that is no copy of the embedding. Such a head is used even if the
  * config ties it, as in transformers 5 (modeling_utils.py, tie_weights()). A copy is not loaded a second
  * time. */
 static bool has_own_head(const HfLoader *loader) {
@@ -283,9 +283,9 @@ static Status take_everything(HfLoader *loader) {
   return take_head(loader);
 }
 
-/* Finds the prefixes of tensor names. Without text_part, the first row of names[] alone is tried. If no row
- * fits, the prefix is config.names.body (Nemotron-H: "backbone.", but "model." as transformers 5 saves it),
- * or that of the first row if names.body is NULL. */
+/* Finds the prefixes of tensor names. Without text_part, only the first row of names[] is tried. If no row
+ * fits, the body's prefix is config.names.body; NULL: that of the first row. (Nemotron-H has "backbone." as
+ * published, "model." as transformers 5 saves it.) */
 static void find_names(HfLoader *loader) {
   static const struct {
     const char *body, *head;
@@ -324,9 +324,9 @@ static bool has_part(const HfLoader *loader, const char *part, bool is_vector) {
   return false;
 }
 
-/* Forgets the family's own names that this checkpoint does not have (TensorNames.in_some), and the name of
- * attention's gate: of LFM3 and Laguna it is gate_proj in some checkpoints and g_proj in others, which have
- * the names of transformers' modules (transformers, conversion_mapping.py). */
+/* Forgets the family's own names that this checkpoint does not have (TensorNames.in_some). Also forgets the
+ * name of attention's gate if that is missing: LFM3 and Laguna have gate_proj in some checkpoints, and g_proj
+ * in those with the names of transformers' modules (transformers, conversion_mapping.py). */
 static void find_some_names(HfLoader *loader) {
   TensorNames *names = &loader->model->config.names;
   const char **const parts[] = {&names->attn_gate, &names->o,  &names->delta_o,

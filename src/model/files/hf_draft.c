@@ -1,7 +1,7 @@
 /* hf_draft.c - opens a drafter: a directory of its own, or the multi-token prediction layer of a checkpoint.
  *
- * Layouts: models.md, "Drafters". Always true: every tensor of a drafter's directory is used, or one that
- * is_of_no_use() knows, since an unknown tensor could change what a drafter computes. */
+ * Layouts: models.md, "Drafters". Always true: every tensor of a drafter's directory is used or
+ * is_of_no_use(): an unknown tensor could change what a drafter computes. */
 #include <inttypes.h>
 #include <stdlib.h>
 #include <string.h>
@@ -134,8 +134,8 @@ static Status load_multi_token(const char *path, const ModelConfig *target, Mode
 
 /* --- opening */
 
-/* t2d repeats what d2t says; verifier_... are the target's own tensors, for training; the other tensors are
- * an lm_head that is tied, tables that are computed anew, scales of activations, and shapes. */
+/* t2d repeats what d2t says. verifier_... are the target's own tensors, for training. The other tensors are a
+ * tied lm_head, tables that are computed anew, scales of activations, and shapes. */
 static bool is_of_no_use(const StoredTensor *tensor) {
   return strcmp(tensor->name, "t2d") == 0 || strncmp(tensor->name, "verifier_", 9) == 0 ||
          strcmp(tensor->name, "lm_head.weight") == 0 || name_ends_with(tensor->name, "rotary_emb.inv_freq") ||

@@ -1,16 +1,16 @@
 /* hf_experts.c - finds the weights of a layer's experts in a Hugging Face directory.
  *
  * Experts are stored one by one, as ordinary linear layers, or all of a layer in tensors with one more
- * dimension. Such tensors are taken expert by expert, too: a view is one expert's part of a tensor, under the
- * name of a tensor for that expert alone, so that every layout is read by the same code. */
+ * dimension. Such tensors are taken expert by expert, too, so that the same code reads every layout. A view
+ * is one expert's part of such a tensor, under the name of a tensor for that expert alone. */
 #include <string.h>
 
 #include "model/files/hf_tensors.h"
 
 enum { MAX_SHAPE = 4, MAX_ALL = 3 }; /* MAX_ALL: gate, up and down, each a tensor of all experts */
 
-/* How the names of tensors with all experts of a layer end, and the part of each expert's linear layer that
- * they hold. */
+/* How the names of tensors with all experts of a layer end, and which part of an expert's linear layer such a
+ * tensor holds. */
 static const struct {
   const char *end, *part;
 } view_kinds[] = {
@@ -156,8 +156,8 @@ static Status take_linear(HfLoader *loader, Rows rows, bool inputs_first, Linear
   return take_bias(loader, rows, linear);
 }
 
-/* Takes from the tensors `all` each expert's matrix `first` (EXPERT_GATE ..), and `last` if it is another:
- * the tensors then have the rows of both. */
+/* Takes each expert's matrix `first` (EXPERT_GATE ..) from the tensors `all`. If `last` is another matrix,
+ * the tensors have the rows of both, and both are taken. */
 static Status take_of_all(HfLoader *loader, const AllExperts *all, int first, int last, ModelLayer *layer,
                           StoredTensor *views) {
   const bool alternate = first < last && loader->model->config.expert_names->alternate;

@@ -15,8 +15,8 @@ typedef struct {
   int per_word;                  /* weights per 32-bit word */
 } QuantLayer;
 
-/* *out = the layer's tensor with this suffix, [rows][columns], of this dtype or, with DTYPE_OTHER, F32, F16
- * or BF16. Refuses a checkpoint without it; `why` ends messages about its shape and dtype. */
+/* *out: the layer's tensor with this suffix, [rows][columns], of this dtype (DTYPE_OTHER: F32, F16 or BF16).
+ * Refuses a checkpoint without it; `why` ends messages about its shape and dtype. */
 Status hf_take_part(const QuantLayer *layer, const char *suffix, Dtype dtype, int64_t rows, int64_t columns,
                     const char *why, const StoredTensor **out);
 

@@ -36,11 +36,10 @@ Status hf_check_float(const HfLoader *loader, const StoredTensor *tensor);
 
 /* The expert's part whose name ends with `suffix`, or NULL (hf_experts.c). PRECOND loader->views */
 StoredTensor *hf_view(const HfLoader *loader, const char *suffix);
-/* Each ..._take() refuses a checkpoint without what it takes. hf_norm_take(): a vector, whose numbers have
- * to be finite; hf_layer_take(): all tensors of a layer, whose Linears have their names already;
- * hf_own_take(): model->linear and model->vector, except the head; hf_table_take(): a table of embeddings,
- * `name` being without the body's prefix. hf_has_linear(): true if there are weights of this name, dense or
- * quantised. */
+/* Each ..._take() refuses a checkpoint without what it takes. hf_norm_take(): a vector of finite numbers.
+ * hf_layer_take(): all tensors of a layer; its Linears have their names already. hf_own_take(): model->linear
+ * and model->vector, except the head. hf_table_take(): a table of embeddings; `name` is without the body's
+ * prefix. hf_has_linear(): true if there are weights of this name, dense or quantised. */
 Status hf_norm_take(HfLoader *loader, const char *base, const char *suffix, int64_t n, Vector *out);
 Status hf_layer_take(HfLoader *loader, int index);
 Status hf_own_take(HfLoader *loader);
@@ -71,6 +70,6 @@ Status hf_order_mlp(HfLoader *loader, Linear *gate, Linear *up, Linear *down);
 Status hf_transposed_take(HfLoader *loader, int n_out, int first_out, int step, StoredTensor *tensor,
                           Linear *linear);
 
-/* Takes the weights of `linear`, dense or quantised, from the stored matrix of its name: they are the
- * matrix's outputs from first_out on, of n_out in all. PRECOND the Linear's name and sizes are set. */
+/* Takes the weights of `linear`, dense or quantised, from the stored matrix of its name. This matrix has
+ * n_out outputs; the Linear's begin at first_out. PRECOND the Linear's name and sizes are set. */
 Status hf_weights_take(HfLoader *loader, int n_out, int first_out, Linear *linear);

@@ -1,8 +1,8 @@
 /* safetensors.c - validates a .safetensors header against its file.
  *
- * Always true of an opened file: every tensor's data lies inside the file, its bytes are the product
- * of its shape and dtype, the tensors cover the data exactly once, names are unique. A sorted index instead
- * of a hash table cannot be attacked with colliding names. */
+ * Always true of an opened file: every tensor's data lies inside the file, its bytes are the product of its
+ * shape and dtype, the tensors cover the data exactly once, names are unique. Names are found by a sorted
+ * index: unlike a hash table it cannot be attacked with colliding names. */
 #include "model/files/safetensors.h"
 
 #include <inttypes.h>

@@ -4,9 +4,10 @@
  *                               input_activations: {...}}, ...}
  *   ignore: ["lm_head", "re:.*down_proj"]
  *
- * A layer that `ignore` names is dense; any other has the scheme of the group whose targets have its name,
- * else a regular expression ("re:") that matches it, else "Linear"; without such a group it is dense. Source:
- * compressed-tensors 0.20 (quantization/quant_config.py, quant_args.py, utils/match.py). */
+ * A layer that `ignore` names is dense. Another layer has the scheme of the group whose targets have its
+ * name. Without one, the group with a regular expression ("re:") that matches it counts, else the group with
+ * "Linear"; without any, the layer is dense. Source: compressed-tensors 0.20 (quantization/quant_config.py,
+ * quant_args.py, utils/match.py). */
 #include "model/quant/rules.h"
 
 #include <string.h>
@@ -94,8 +95,8 @@ static Status weight_scheme(const ConfigReader *r, const NumberFormat *weights, 
   return STATUS_OK;
 }
 
-/* Refuses quantised activations unless they are those of QUANT_INT8, or floating-point ones with FP8 or FP4
- * weights: floating-point activations only serve speed, and are computed unquantised. */
+/* Refuses quantised activations other than those of QUANT_INT8. Floating-point activations with FP8 or FP4
+ * weights are permitted: they only serve speed, and are computed unquantised. */
 static Status check_activations(const ConfigReader *r, const NumberFormat *in, const QuantScheme *scheme) {
   if (!in->given) return STATUS_OK;
   if (scheme->method >= QUANT_FP8 && !in->is_int) return STATUS_OK;

@@ -31,8 +31,8 @@ size_t float_scales_made_bytes(const StoredWeights *stored) {
   return sizeof(float) * (stored->linear->kind == LINEAR_FP8 ? n_scales(stored) : FP4_SCALE_VALUES);
 }
 
-/* With a scale up to this a weight, at most 448 times its scale, is finite in fp32, and so is the product of
- * the scale and 256, which the CPU needs. */
+/* With a scale up to this, a weight (at most 448 times its scale) is finite in fp32. So is the scale times
+ * 256, which the CPU needs. */
 
 static const float largest_fp8_scale = 0x1p118f;
 
@@ -83,8 +83,8 @@ static Status check_codes(const StoredTensor *scales, uint8_t largest, int n_thr
                    scales->name, at, value, code, largest == LARGEST_E4M3 ? 448.0 : 0x1p125);
 }
 
-/* Reads the global scale. Refuses one that is not finite and above 0, or with which the largest possible
- * weight is not finite: 6 * 448 times the scale or, with `divisor`, 6 * 448 divided by it. */
+/* Reads the global scale. Refuses a scale that is not finite and above 0. Also refuses one that makes the
+ * largest possible weight infinite: 6 * 448 times the scale or, with `divisor`, 6 * 448 divided by it. */
 static Status read_factor(const StoredTensor *factor, bool divisor, float *out, Error *err) {
   const float value = stored_float(factor->data, factor->dtype, 0);
   *out = value;

@@ -2,10 +2,10 @@
  * (Qwen3-Next), by KV head in attention (GPT-NeoX, Falcon). Other checkpoints have the order that is
  * made here.
  *
- * n value heads belong to a key head. Each key head has key_dim outputs of q and of k, n value_dim of v and
- * of z in one stored matrix, and n of b and of a in another. Afterwards q, k and v of all heads are one
- * matrix, and z, b and a one matrix each. In attention each KV head has its queries, key and value in one
- * matrix; afterwards q, k and v are one matrix each. No number changes. */
+ * n value heads belong to a key head. In one stored matrix each key head has key_dim outputs of q and of k,
+ * and n value_dim of v and of z. In another it has n outputs of b and of a. Afterwards q, k and v of all
+ * heads are one matrix, and z, b and a one matrix each. In attention each KV head has its queries, key and
+ * value in one matrix; afterwards q, k and v are one matrix each. No number changes. */
 #include <stdint.h>
 #include <stdlib.h>
 #include <string.h>
@@ -101,8 +101,8 @@ static void *make_row(const Gathering *g, const void *from, int unit, size_t siz
 
 /* --- matrices whose rows are inputs */
 
-/* For series that do not fill whole words, such as two outputs of b for each key head: the matrix, which is
- * small, becomes fp32. */
+/* For series that do not fill whole words, such as two outputs of b for each key head. The matrix is small
+ * and becomes fp32. */
 static Status gather_as_floats(const Gathering *g, Linear *to) {
   const Linear *from = g->from;
   const size_t n_in = (size_t)from->n_in;

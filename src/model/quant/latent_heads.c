@@ -1,10 +1,10 @@
 /* latent_heads.c - the parts of kv_b_proj that belong to one head of latent attention.
  *
  * A head has nope_dim outputs for its key and value_dim for its value (LatentConfig). value_heads[h] is a
- * view of the head's value outputs; key_heads[h] is a copy of its key outputs, transposed, since attention
- * multiplies queries by it. The copy is dense: in the type of a dense kv_b_proj, else in fp16, which rounds
- * a weight of 2^-14 or more by at most 2^-11 of its size. Where kv_b_proj rounds its inputs to int8, the copy
- * does not.
+ * view of the head's value outputs. key_heads[h] is a transposed copy of its key outputs: attention
+ * multiplies queries by it. The copy is dense, in the type of a dense kv_b_proj, else in fp16. fp16 rounds a
+ * weight of 2^-14 or more by at most 2^-11 of its size. If kv_b_proj rounds its inputs to int8, the copy does
+ * not.
  *
  *     kv_b_proj        | key of head 0 | value of head 0 | key of head 1 | ...     outputs, of kv_rank inputs
  *     key_heads[0]     kv_rank outputs of nope_dim inputs

@@ -1,9 +1,9 @@
 /* quantization.h - config.json's `quantization_config` in the formats of all known producers: how linear
  * layers are stored.
  *
- * One scheme holds for all layers except those that a rule matches, which are dense or have other bits or
- * groups. Rules match names, parts of names and regular expressions, as in the producer's software. The
- * tensors decide whether a layer is quantised (hf_quantised.c); the scheme says how to read them. */
+ * One scheme holds for all layers that no rule matches. Layers that a rule matches are dense, or have other
+ * bits or groups. Rules match names, parts of names and regular expressions, as in the producer's software.
+ * The tensors decide whether a layer is quantised (hf_quantised.c); the scheme says how to read them. */
 #pragma once
 
 #include <stdbool.h>

@@ -1,8 +1,8 @@
 /* repack.c - repacks quantised layers into the form of a Linear.
  *
- * Layers stored in that form stay mapped. For others, weights are copied (AWQ) or transposed in blocks from
- * words along the inputs to words along the outputs, zero points and scales are converted, and the stored
- * weights' pages are dropped. No number changes, but bf16 or fp32 scales may become F16: see fit_f16(). */
+ * Layers stored in that form stay mapped. Other layers' weights are copied (AWQ), or transposed in blocks
+ * from words along the inputs to words along the outputs. Their zero points and scales are converted, and the
+ * stored weights' pages dropped. No number changes, but bf16 or fp32 scales may become F16: see fit_f16(). */
 #include <math.h>
 #include <stdlib.h>
 #include <string.h>
@@ -146,8 +146,8 @@ static void copy_tile(Words from, size_t o, size_t n_out, size_t i, size_t n_in,
   }
 }
 
-/* Transposes word i of every output of a tile into per_word rows, `row` bytes apart: those from `first` on
- * or, with places, places[first] and so on. Words are XORed with `flip`. */
+/* Transposes word i of every output of a tile into per_word rows, `row` bytes apart. They are the rows from
+ * `first` on or, with places, rows places[first] and so on. Words are XORed with `flip`. */
 static inline void transpose_word(const int bits, const uint32_t *tile, size_t n_out, size_t i, uint32_t flip,
                                   const int32_t *places, size_t first, unsigned char *to, size_t row) {
   const size_t per_word = (size_t)(32 / bits), blocks = n_out / per_word;
@@ -248,7 +248,7 @@ static ptrdiff_t place_among_experts(const ModelFiles *files, const Linear *line
   return (ptrdiff_t)((at - first) / sizeof *linear);
 }
 
-/* Repacks a layer's weights; those of experts are only noted in `later`, unless it is NULL. */
+/* Repacks a layer's weights. An expert's weights are only noted in `later`; later NULL: repacks them, too. */
 static Status take_weights(const Repacker *r, const StoredWeights *stored, LaterWeights *later) {
   if (stored_weights_are_canonical(stored)) return STATUS_OK;
   unsigned char *to = allocate(r, stored_replaced_bytes(stored), 1, stored->linear);
@@ -333,7 +333,7 @@ static void read_scales(const Repacker *r, const StoredWeights *stored, float *s
 }
 
 /* True if the scales may be stored as F16: rounding changes no scale by more than 2^-14 of the largest. F16
- * holds every bf16 number of normal F16 range exactly; smaller numbers are rounded to within 2^-25, which is
+ * holds every bf16 number of the normal F16 range exactly. Smaller numbers are rounded to within 2^-25:
  * negligible beside 4-bit weights with a larger scale. */
 static bool fit_f16(const Repacker *r, const float *scales, size_t n) {
   float largest = 0, farthest = 0;
