@@ -33,7 +33,7 @@ enum { JOINED_INPUTS, JOINED_GATE_UP, JOINED_ATTN_MIX, JOINED_MLP_MIX, N_JOINED 
 typedef struct {
   /* By LAYER_ATTN_NORM .. (model/tensors.def), in fp32; NULL: the model has no such vector. A norm's vector
    * holds its factors (1 + weight if norms_plus_one()). With AltUp attn_post_norm is divided by sqrt(2),
-   * since ops_add_laurel() has divided x by it. */
+   * because ops_add_laurel() has divided x by sqrt(2). */
   union {
     const float *vector[N_LAYER_VECTORS];
     struct {

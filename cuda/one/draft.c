@@ -1,9 +1,9 @@
 /* draft.c - see draft.h.
  *
  * Always true: rows of the target's hidden states are fp32 on the device, divided by the target's
- *              residual_scale unless its final norm made them. For DRAFT_DFLASH, where a norm follows
- *              W_states, they are divided by STATES_DIVISOR, too, before they become fp16, whose range ends
- *              at 65504. */
+ *              residual_scale unless its final norm made them. For DRAFT_DFLASH they are also divided by
+ *              STATES_DIVISOR before they become fp16, whose range ends at 65504. There a norm follows
+ *              W_states. */
 #include "cuda/one/draft.h"
 
 #include "cuda/kernels/ops/norm_rope.h"
@@ -14,7 +14,7 @@
 
 static const float STATES_DIVISOR = 16; /* a power of two: only subnormal numbers lose bits */
 
-/* True if x = W_join [embedding, state], the state being the target's after its final norm. */
+/* True if x = W_join [embedding, state]. state: the target's, after its final norm. */
 static bool is_joined(const DraftConfig *draft) {
   return draft->kind == DRAFT_MTP || draft->kind == DRAFT_ASSISTANT;
 }

@@ -8,7 +8,7 @@
 #include "cuda/kernels/ptx/device.h"
 #include "cuda/one/step_models.h"
 
-/* lm_head in 8 bits is made if this many times its bytes are free. */
+/* The copy of lm_head in 8 bits is made if this many times its bytes are free. */
 enum { SCREEN_MARGIN = 8 };
 
 struct FusedStep {

@@ -20,10 +20,9 @@ bool fused_preferred(const BackendModel *loaded);
  * equal numbers. */
 int fused_clusters(const BackendModel *loaded);
 
-/* Unless loaded->decode_step is DECODE_KERNELS: converts lm_head and matrices of layers that are in bf16 to
- * fp16, which fused steps read, and makes a copy of lm_head in 8 bits (screen.h) if eight times the copy's
- * bytes are free. If fp16 does not hold the numbers, separate kernels run, or, with `demanded`, it is an
- * error. */
+/* Does nothing if loaded->decode_step is DECODE_KERNELS. Converts lm_head and matrices of layers from bf16 to
+ * fp16, which fused steps read. If fp16 does not hold the numbers, separate kernels run; with `demanded` it
+ * is an error. Makes a copy of lm_head in 8 bits (screen.h) if eight times the copy's bytes are free. */
 Status fused_prepare(BackendModel *loaded, bool demanded, Error *err);
 void fused_release_screen(BackendModel *loaded);
 
@@ -31,8 +30,8 @@ void fused_release_screen(BackendModel *loaded);
 size_t fused_bytes(const ModelConfig *config);
 
 /* Opens the kernels for steps of up to options->max_chunk tokens, as far as they support the model. Each step
- * keeps options->taps in `taps`, as [n_tokens][taps.n][hidden]; where no kernel does so, *fused is NULL. With
- * decode_step DECODE_FUSED it is an error if no kernel keeps them, or none takes one token. Refuses
+ * keeps options->taps in `taps`, as [n_tokens][taps.n][hidden]. If no kernel does so, *fused is NULL. With
+ * decode_step DECODE_FUSED it is an error if no kernel keeps the taps, or if none takes one token. Refuses
  * KV_F32. */
 Status fused_open(const BackendModel *loaded, const StateOptions *options, float *taps, FusedStep **fused,
                   Error *err);

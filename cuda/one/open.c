@@ -74,8 +74,8 @@ static LargestSizes largest_sizes(const ModelConfig *c, int unit_places) {
   return sizes;
 }
 
-/* The argument of attention_workspace_bytes(): with `invariant` the most partial results that an attention
- * layer makes in a step, else 0, which stands for the number that attention makes without `invariant`. */
+/* The argument of attention_workspace_bytes(). With `invariant`: the most partial results that an attention
+ * layer makes in a step. Else 0, which stands for the number that attention makes without `invariant`. */
 static int unit_places(const ModelConfig *c, const StateOptions *o) {
   int most = 0;
   for (int layer = 0; o->invariant && layer < c->n_layers; layer++) {
@@ -112,7 +112,7 @@ static size_t place_rows(BackendState *s, void *base) {
   return arena.used;
 }
 
-/* Like place_peers(), for the pointers to the parts of all layers' caches. They are one allocation, since a
+/* Like place_peers(), for the pointers to the parts of all layers' caches. They are one allocation: a
  * CachePlace is a distance from s->cache[KEYS]. */
 static size_t place_caches(BackendState *s, const ModelConfig *c, void *base) {
   DeviceArena arena = {.base = base};

@@ -1,8 +1,8 @@
 /* products.c - see products.h.
  *
- * Always true: all calls of a session share the pinned rows, since a call ends before the next one begins
- *              in the stream's order. A captured host function refers to its HostCall, which lives as long as
- *              the session. */
+ * Always true: calls of a session share the pinned rows: in the stream's order a call ends before the
+ *              next begins. A captured host function refers to its HostCall, which lives as long as the
+ *              session. */
 #include "cuda/one/products.h"
 
 #include <stdlib.h>

@@ -1,7 +1,7 @@
 /* products.h - the matmuls of a step: by kernels, or for weights on the host by the CPU.
  *
- * If few rows are multiplied by a matrix on the host (device_model.h), the CPU does it, as a host
- * function in the stream's order, so that the step stays one graph:
+ * The CPU multiplies few rows by a matrix on the host (device_model.h). It does so in a host function in the
+ * stream's order, so the step stays one graph:
  *     x ─► pinned rows of x ─► host function: src/cpu/products.h ─► pinned rows of y ─► y
  * All experts of a layer are one such call. For more rows the weights are copied to the device first
  * (weights_stream()), and kernels multiply. */

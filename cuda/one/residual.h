@@ -73,12 +73,12 @@ Status residual_add(BackendState *s, float *branch, bool parts, int n_tokens, No
                     Error *err);
 /* *to = the sum over all GPUs of n_rows rows of residual_branch(). PRECOND s->peers.n > 0 */
 Status residual_sum(BackendState *s, int n_rows, int sum, float **to, Error *err);
-/* If several GPUs cannot add branches in memory (shared_in_memory() is false), the first GPU adds its part to
- * x, and each other GPU replaces x by its part; residual_sum_x() then makes x the sum of all GPUs' x. It does
- * nothing on one GPU. */
+/* For several GPUs that cannot add branches in memory (shared_in_memory() is false). There the first GPU adds
+ * its part to x, and each other GPU replaces x by its part. residual_sum_x() then makes x the sum of all
+ * GPUs' x. It does nothing on one GPU. */
 Status residual_sum_x(BackendState *s, int n_rows, Error *err);
-/* x += W f, W being `weights` and f `from`, fp16 [n_tokens][n_in, padded]; or with norms.post
- * x = scalar * (x + rmsnorm(W f) * norms.post). Makes h by norms.next, too, but only with norms.post, or if
- * GPUs add branches in memory. */
+/* x += W f, or with norms.post x = scalar * (x + rmsnorm(W f) * norms.post). W: `weights`. f: `from`, fp16
+ * [n_tokens][n_in, padded]. Also makes h by norms.next, but only with norms.post or if GPUs add branches in
+ * memory. */
 Status residual_linear(BackendState *s, const DeviceLinear *weights, const void *from, int n_tokens,
                        Norms norms, int sum, Error *err);

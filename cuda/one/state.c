@@ -62,7 +62,7 @@ size_t state_sequences(const StateOptions *o) {
 
 int page_positions(const StateOptions *o) {
   if (o->n_sequences > 0) return KV_PAGE_TOKENS;
-  /* Positions are a multiple of `unit`, so that with heads of 64 or more every part of a layer's cache is a
+  /* Positions are a multiple of `unit`. With heads of 64 or more, every part of a layer's cache is then a
    * multiple of 256 bytes, to which arena_take() rounds. So layers follow one another without gaps, as the
    * fused step needs. An even number of pages (state_pages()) has the same effect. */
   const int unit = o->kv == KV_Q8 ? 128 : 2;

@@ -1,8 +1,8 @@
 /* dispatch.c - the table of linear kernels and the search in it, in host code.
  *
- * Always true: every weight type has an entry that takes any token count, group and chip the program is
- * built for, with fp16 activations (int8 weights: with int8 ones, and not as experts). Apart from int8
- * experts a shape is refused only if a kernel is forced or int8 activations are asked for. */
+ * Always true: with fp16 activations every weight type has an entry for each token count, group and chip that
+ * the program is built for. Int8 weights have one with int8 activations, but none as experts. All other
+ * shapes have an entry, unless a kernel is forced or int8 activations are asked for. */
 #include "cuda/kernels/linear/dispatch.h"
 
 #include <limits.h>
@@ -27,7 +27,7 @@
 #define NEVER -1
 #define A8    ACT_INT8
 
-/* With fewer fp16 weights than DISPATCH_TINY and at most DENSE_MAX_TOKENS tokens cuBLAS is not loaded, if
+/* cuBLAS is not loaded for fewer fp16 weights than DISPATCH_TINY with at most DENSE_MAX_TOKENS tokens, if
  * dense_rows can hold x. */
 #define DISPATCH_TINY    (1L << 20)
 #define DENSE_MAX_TOKENS 8
@@ -44,7 +44,7 @@
 /* clang-format off */
 /* The first match wins. Thresholds: LOG.md, "Thresholds". */
 static const LinearEntry entries[] = {
-  /* planes_wgmma also runs other counts up to its limit if it computes the RMSNorm of x, or takes or makes
+  /* planes_wgmma runs every count up to its limit when it computes the RMSNorm of x, takes planes or makes
    * planes (LinearCall in linear.h). */
   {"planes_wgmma", LAUNCH_PLANES_WGMMA, AWQ4, .from = 17, .to = 24, .to_small = NEVER, .limit = 32,
     .group = 64, ONLY_90},
@@ -72,16 +72,16 @@ static const LinearEntry entries[] = {
   /* Reached only by LINEAR_INVARIANT and by name. */
   {"dense_tensorcore", LAUNCH_DENSE_TENSORCORE, HALF, .limit = 128, FROM_80},
   {"chain_mma", LAUNCH_CHAIN_MMA, WIDE, .limit = CHAIN_TOKENS, .group = 32, ONLY_90},
-  /* Reference forms, never chosen and reached only by name (--kernel, tests): the simplest form of each
-   * matmul, kept for comparison. On every chip some entry above is faster. */
+  /* Reference forms: the simplest form of each matmul, kept for comparison. Only --kernel and tests reach
+   * them, by name. On every chip some entry above is faster. */
   {"awq_gemv", LAUNCH_AWQ_DOT, INTS, .limit = 1, .group = 32, .x = X_INT16, FROM_75},
   {"awq_small_batch", LAUNCH_AWQ_DOT, INTS, .limit = 8, .group = 32, .x = X_INT16, FROM_75},
   {"awq_pipelined", LAUNCH_AWQ_PIPELINED, INTS, .group = 32, FROM_75},
   {"awq_dequant_plain", LAUNCH_CUBLAS_PLAIN, QUANT, .group = 1, FROM_75},
 };
 
-/* Matrices of experts, whose products of few tokens are bound by reading the chosen experts. Their
- * activations are fp16, whatever is asked for other layers. */
+/* Matrices of experts. With few tokens, reading the chosen experts takes most of the time. Activations are
+ * fp16, whatever is asked for other layers. */
 static const LinearEntry expert_entries[] = {
   {"awq_planes", LAUNCH_AWQ_PLANES, INTS, .from = 1, .to = 1, .limit = 1, .group = 32, .x = X_INT16, FROM_80},
   {"float_mma", LAUNCH_FLOAT_MMA, FLOAT, .from = 1, .to = 1, .limit = 1, .group = 16, .x = X_UNITS, FROM_80},
@@ -93,11 +93,11 @@ static const LinearEntry expert_entries[] = {
 };
 /* clang-format on */
 
-/* The first match wins. Why a row of x gets the same bits whatever the other rows are: chain_mma and, in
- * whole tiles of any shape, awq_wgmma add the products of an output one after another, 16 inputs at a time,
- * from the first input to the last; a launch of awq_tensorcore (a forced tile shape) and of dense_tensorcore
- * has one tile of tokens, so that stream-K divides each matrix in one way; dense_wgmma, dense_rows and
- * awq_plain sum a row's products in one order; the sums of int8_token and int8_bytes are exact. */
+/* The first match wins. Why a row of x gets the same bits whatever the other rows are: chain_mma and
+ * awq_wgmma (in whole tiles of any shape) add an output's products in input order, 16 inputs at a time. A
+ * launch of awq_tensorcore (a forced tile shape) or dense_tensorcore has one tile of tokens, so stream-K
+ * divides each matrix in one way. dense_wgmma, dense_rows and awq_plain sum a row's products in one order.
+ * The sums of int8_token and int8_bytes are exact. */
 /* clang-format off */
 static const LinearInvariant invariants[] = {
     {"chain_mma", WIDE, .most_rows = CHAIN_TOKENS, .rows = CHAIN_TOKENS},
@@ -162,9 +162,9 @@ static bool x_fits(XInShared x, const LinearQuery *query) {
   return true;
 }
 
-/* True if the entry's kernel takes the query's groups. FP4 always has four scales in a tile, which every
- * kernel reads. Where integers need groups of a multiple of 16 or 32, FP8 needs a multiple of 64 (float_mma:
- * of 128); in practice its groups have 128 inputs, or all. */
+/* True if the entry's kernel takes the query's groups. Every kernel takes FP4, with four groups in each tile.
+ * Where integers need groups of a multiple of 16 or 32, FP8 needs a multiple of 64 (float_mma: of 128). In
+ * practice an FP8 group has 128 inputs, or all. */
 static bool group_fits(const LinearEntry *entry, const LinearQuery *query) {
   int multiple = entry->group;
   if (multiple == 0 || query->weights == WEIGHT_FP4) return true;
@@ -183,16 +183,16 @@ static bool entry_runs(const LinearEntry *entry, const LinearQuery *query) {
   return (entry->limit == 0 || query->n_tokens <= entry->limit) && x_fits(entry->x, query);
 }
 
-/* True if awq_wgmma has so many tiles that few of them are cut between blocks; with fewer tiles, a small
- * matrix is multiplied faster if it is dequantised for cuBLAS. The last tile of tokens does not count,
- * full or not, so that the choice changes only after counts that linear_next_count() visits. */
+/* True if awq_wgmma has so many tiles that few of them are cut between blocks. With fewer tiles a small
+ * matrix is faster dequantised for cuBLAS. The last tile of tokens never counts, so the choice changes only
+ * after token counts that linear_next_count() visits. */
 static bool has_many_tiles(const LinearQuery *query) {
   const int full = (query->n_tokens - 1) / DISPATCH_TILE_TOKENS;
   return ceil_div(query->n_out, DISPATCH_TILE_OUT) * full >= DISPATCH_TILES;
 }
 
-/* False for few tokens and weights that dense_rows can take: cuBLAS takes 44 ms to load a kernel on its first
- * use, more than a model of a few small matrices gains by it. */
+/* False for few tokens and few weights, if dense_rows can hold x. On first use cuBLAS takes 44 ms to load a
+ * kernel. A model of a few small matrices gains less than that. */
 static bool is_worth_the_library(const LinearQuery *query) {
   return (long)query->n_in * query->n_out >= DISPATCH_TINY || query->n_tokens > DENSE_MAX_TOKENS ||
          !f16_fits(query);
@@ -253,8 +253,8 @@ static Status dispatch_by_name(const LinearQuery *query, const char *name, const
   return STATUS_OK;
 }
 
-/* True for int8 activations of many tokens, on Hopper, by 4-bit weights without a rotated copy: fp16 is about
- * as fast and closer to exact (LOG.md, "int8 without copies"). */
+/* True for int8 activations of many tokens on Hopper, if 4-bit weights have no rotated copy. There fp16 is
+ * about as fast and closer to exact (LOG.md, "int8 without copies"). */
 static bool is_as_fast_in_f16(const LinearQuery *query) {
   return query->act == ACT_INT8 && query->weights == WEIGHT_AWQ4 && query->n_experts == 0 &&
          !query->rotated && query->n_tokens > MOST_INT8 && query->device.arch == SM_90A;

@@ -73,13 +73,13 @@ typedef enum {
 } LinearLaunch;
 /* clang-format on */
 
-/* A matrix of fewer weights than this (Qwen3-8B: o, but not q, k and v together) is small: too few large
- * tiles for the SMs, unless tokens are many. */
+/* A matrix of fewer weights than this is small (Qwen3-8B: o, but not q, k and v together). Unless tokens are
+ * many, it has too few large tiles for the SMs. */
 #define DISPATCH_SMALL (20L << 20)
 
-/* A small matrix of this many weights has enough work for the smaller tiles of awq_wgmma. On an H200 o of
- * Qwen3-30B-A3B (8M weights) takes 19.0 18.9 23.5 us with 384, 512, 768 tokens, dequantised for cuBLAS 21.1
- * 21.5 28.7; down of 0.6B (3M) 11.7 11.7 15.3 and 10.7 10.7 15.4. */
+/* A small matrix of this many weights has enough work for the smaller tiles of awq_wgmma. On an H200 in us
+ * with 384, 512, 768 tokens, awq_wgmma; dequantised for cuBLAS: o of Qwen3-30B-A3B (8M weights) 19.0 18.9
+ * 23.5; 21.1 21.5 28.7. down of Qwen3-0.6B (3M) 11.7 11.7 15.3; 10.7 10.7 15.4. */
 #define DISPATCH_MIDDLE (4L << 20)
 
 /* A small matrix of DISPATCH_TILES full tiles has enough tiles for awq_wgmma. */
@@ -99,8 +99,8 @@ static inline bool dispatch_busy_enough(int busy, int n) {
 /* dense_rows pads each row of x to a multiple of DENSE_UNIT inputs. */
 #define DENSE_UNIT 256
 
-/* How much of x a block holds in shared memory while it runs, which limits n_in on chips with little of it.
- * With split-K (skinny_plan.h), "all of x" is all inputs of the block's split. */
+/* How much of x a block holds in shared memory while it runs. On chips with little shared memory this limits
+ * n_in. With split-K (skinny_plan.h), "all of x" is all inputs of the block's split. */
 typedef enum {
   X_STAGED, /* a few stages of x at a time */
   X_UNITS,  /* all of x as fp16, split-K */
@@ -116,7 +116,7 @@ typedef struct {
   ActType act;
   int from, to; /* least and most tokens that the entry is chosen for. `to` 0: never */
   int to_small; /* `to` of a matrix of fewer than DISPATCH_SMALL weights; 0: the same, < 0: never */
-  int to_tiled; /* `to` of such a matrix with at least DISPATCH_TILES tiles or DISPATCH_MIDDLE weights */
+  int to_tiled; /* `to` of a small matrix of at least DISPATCH_TILES tiles or DISPATCH_MIDDLE weights */
   int limit;    /* most tokens that the kernel can take, also when forced; 0: any number */
   int group;    /* quantised: groups are multiples of this (see group_fits()) */
   XInShared x;
@@ -135,7 +135,7 @@ typedef struct {
   int n_in, n_out; /* > 0 */
   int group;       /* quantised: inputs per scale, as laid out (linear.h); dense, int8: 0 */
   int n_tokens;    /* > 0 */
-  int n_experts;   /* if not 0: n_in and n_out are of the matrix that one token's chosen experts form */
+  int n_experts;   /* not 0: n_in and n_out are those of one token's chosen experts as one matrix */
   DeviceLimits device;
   bool rotated; /* 4 bits: the matrix has a rotated copy in int8 (DeviceLinear.rotated) */
 } LinearQuery;
@@ -145,16 +145,16 @@ const LinearEntry *linear_entry(int i);
 /* linear_entry() of the table for matrices of experts. */
 const LinearEntry *linear_expert_entry(int i);
 
-/* The first entry that fits, or the entry named `forced` if it can run the shape; otherwise STATUS_MODEL with
- * a message that names the shape (STATUS_USAGE for an unknown name). forced may be NULL. */
+/* *entry = the first entry that fits, or the entry named `forced` (NULL: none is forced). STATUS_MODEL if no
+ * such entry can run the shape; the message names the shape. STATUS_USAGE for an unknown name. */
 Status linear_dispatch(const LinearQuery *query, const char *forced, const LinearEntry **entry, Error *err);
 
-/* The name to force where a row's bits must not depend on the other rows: linear_run() then launches kernels
- * that give a row the same bits for any number of rows, with at most LinearInvariant.rows rows a launch. */
+/* The name to force where a row's bits must not depend on the other rows. linear_run() then uses kernels that
+ * give a row the same bits for any number of rows, at most LinearInvariant.rows rows a launch. */
 #define LINEAR_INVARIANT "invariant"
 
 /* LinearCall.variant of awq_wgmma: the kernel chooses a shape and cuts no tile along the inputs. Each output
- * is then one chain of products, with the same bits in every shape, and in chain_mma. */
+ * is then one chain of products. Its bits are the same in every shape and in chain_mma. */
 enum { LINEAR_WHOLE = -1 };
 
 typedef struct {
@@ -170,6 +170,6 @@ typedef struct {
 Status linear_invariant(const LinearQuery *query, const LinearInvariant **how, const LinearEntry **entry,
                         Error *err);
 
-/* The token count to query after n_tokens. Repeated from 1 on, this visits the last count of every interval
- * in which the table chooses one entry, so each entry is seen with its largest workspace. */
+/* The token count to query after n_tokens. Calls from 1 on visit the last count of every interval in which
+ * the table chooses one entry, so each entry is seen with its largest workspace. */
 int linear_next_count(int n_tokens);

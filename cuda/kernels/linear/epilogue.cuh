@@ -1,5 +1,5 @@
-/* epilogue.cuh - what happens to a finished sum: the output's factor, bias, then fp16, fp32, the residual
- * stream or SwiGLU.
+/* epilogue.cuh - what happens to a finished sum: times the output's factor, plus its bias, then to fp16,
+ * fp32, the residual stream or SwiGLU.
  *
  * Every kernel ends with rows g and g + 8 of a tile in one thread; with mma fragments g = lane / 4 and t =
  * lane % 4. In an interleaved matrix (linear.h) the two rows are gate and up of the same output. */
@@ -20,8 +20,8 @@ struct Epilogue {
   const float *factors; /* factors of the sums, [n_out rounded up to 16, in slab order], or NULL */
   Activation gated;     /* of LINEAR_SWIGLU_F16; ACTIVATION_RELU: the matrix is not interleaved */
   float limit;          /* of ACTIVATION_LIMITED */
-  /* [rows of y], or [choices] of summed experts multiplied as one matrix, or NULL. With LINEAR_SWIGLU_F16
-   * they multiply the gated product, else only the bias. */
+  /* NULL, or a factor for each row of y (summed experts as one matrix: for each choice). With
+   * LINEAR_SWIGLU_F16 the factors multiply the gated product, else only the bias. */
   const float *row_factors;
 };
 
@@ -30,7 +30,7 @@ __device__ __forceinline__ float gated_result(const Epilogue &out, int row, floa
   return gated_product(out.gated, gate, up, out.limit) * (out.row_factors ? out.row_factors[row] : 1.0f);
 }
 
-/* The result of an output that is also its gate. */
+/* The result where v is both the output and its gate. */
 __device__ __forceinline__ float ungated_result(const Epilogue &out, int row, float v) {
   return gated_product(ACTIVATION_RELU, v, v, 0) * (out.row_factors ? out.row_factors[row] : 1.0f);
 }
@@ -39,9 +39,9 @@ __device__ __forceinline__ float bias_factor(const Epilogue &out, int row) {
   return out.row_factors && out.kind != LINEAR_SWIGLU_F16 ? out.row_factors[row] : 1.0f;
 }
 
-/* A sum times the factor of its output, plus the output's bias times the factor of the token. fmaf is written
- * out, since the compiler may fuse multiplications and additions differently in each kernel, and under
- * LINEAR_INVARIANT several kernels must round alike. */
+/* A sum times `by`, its output's factor, plus the output's bias times `times`, the row's factor. Under
+ * LINEAR_INVARIANT several kernels must round alike. So fmaf is written out: the compiler might fuse the
+ * operations differently in each kernel. */
 __device__ __forceinline__ float with_factor_and_bias(float sum, float by, float bias, float times) {
   return fmaf(sum, by, bias * times);
 }
@@ -82,8 +82,8 @@ __device__ __forceinline__ void store_row_pair(const Epilogue &out, int token, i
   }
 }
 
-/* Calls store(offset, n, i) for the tokens of [begin, end) among token0 + 8 n + 2 t + i of fragments n;
- * offset is where the token's row of y begins. */
+/* Calls store(offset, n, i) for each token token0 + 8 n + 2 t + i in [begin, end), n < kN, i < 2. offset: the
+ * element at which the token's row of y begins. */
 template <int kN, class Store>
 __device__ __forceinline__ void for_tokens(const Epilogue &out, int token0, int begin, int end, Store store) {
   const int token = token0 + threadIdx.x % 4 * 2;
@@ -97,8 +97,8 @@ __device__ __forceinline__ void for_tokens(const Epilogue &out, int token0, int 
   }
 }
 
-/* Multiplies fragments v of tokens token0 + 8 n + 2 t + i by the factors of rows `row` and row + 8; adds
- * their biases, with kTimes times bias_factor(). Fragments of tokens from `end` on are not used. */
+/* Multiplies fragments v, tokens token0 + 8 n + 2 t + i, by the factors of rows `row` and row + 8. Adds their
+ * biases, with kTimes times bias_factor(). No caller uses fragments of tokens from `end` on. */
 template <int kN, bool kTimes = true>
 __device__ __forceinline__ void factors_and_biases(const Epilogue &out, int row, int token0, int end,
                                                    float *v) {
@@ -123,10 +123,10 @@ __device__ __forceinline__ void factors_and_biases(const Epilogue &out, int row,
 }
 
 /* Stores a warp's sums of one tile row as mma leaves them: c[4 n + i] is row g (i < 2) or g + 8 of token
- * token0 + 8 n + 2 t + i % 2; only tokens of [begin, end) are stored. Adds to the residual stream by atomics
- * without result, so that no thread waits for a load; each element gets one sum, so the order does not
- * matter. A kernel of few tokens runs this code once or twice and waits for its instructions to be fetched,
- * so the usual forms are short. */
+ * token0 + 8 n + 2 t + i % 2. Only tokens of [begin, end) are stored. Atomics without result add to the
+ * residual stream, so no thread waits for a load. Each element gets one sum: the order does not matter.
+ * A kernel of few tokens runs this code once or twice and waits for its instructions to be fetched. So the
+ * usual forms are short. */
 template <int kN>
 __device__ __forceinline__ void store_fragments(const Epilogue &out, int tile, int token0, int begin, int end,
                                                 const float *c) {

@@ -5,20 +5,20 @@
  *     summed    y[o] = sum_c y[c][o], where each choice c has an x[c] of its own;   e = ids[c]
  *
  * The chosen experts are multiplied as one matrix: stacked, or side by side. A block owns consecutive tile
- * rows (skinny_plan.h cuts the matrix, a batch being one unit of 16 outputs x 128 inputs). Each warp streams
- * an equal, contiguous part of the block's units through its own ring in shared memory:
+ * rows (skinny_plan.h, where a batch is one unit: 16 outputs x 128 inputs). Each warp streams an equal,
+ * contiguous part of the block's units through its own ring in shared memory:
  *
  *     units | tile row 0: u u u u u u | tile row 1: u u u u u u | ...
  *     warps |---- 0 ----|---- 1 ----|---- 2 ----| ...
  *     slot  | tile, inputs 0 .. 63 | tile, inputs 64 .. 127 | a word of scales for each lane |
  *
- * A block has few units, so x is requested before the weights: requested after a ring of weights it would
- * arrive after them, and the block would wait for it with all of its multiplying still to be done. Where the
- * choice is known early (down), the first weights are requested before the wait for the previous kernel.
+ * A block requests x before the weights. After a ring of weights x would arrive last, and the block, which
+ * has few units, would still have all of them to multiply. Where the choice is known early (down), the first
+ * weights are requested before the wait for the previous kernel.
  *
- * Column i of the first tile's product holds the sums of its inputs 16 i .. 16 i + 15, column 4 + i those of
- * the second tile. Both products take the same operand b, x times a mask that keeps columns i and 4 + i: the
- * half of the columns in which a tile meets the other tile's x is not read.
+ * Column i of the first tile's product holds the sums of its inputs 16 i .. 16 i + 15; column 4 + i holds
+ * those of the second tile. Both products take the same operand b: x times a mask that keeps columns i and 4
+ * + i. Columns in which a tile meets the other tile's x are not read.
  *
  * PRECOND  FP8: groups of a multiple of 128 inputs; x is 16-byte aligned; summed: x is [n_chosen][inputs
  *          rounded up to 128] without infinities.
@@ -56,7 +56,7 @@ template <class W> struct LanePlaces {
  *            `depth` later into the same slot; past the last unit it commits an empty group
  *
  * x is one group, which all threads copy: after kEarly units, or before all units if the choice is not known
- * early. A __syncthreads() follows the wait for it. */
+ * early. After the wait for x comes a __syncthreads(). */
 template <class W> struct UnitRing {
   static constexpr int kVectors = 2 * W::kVectors, kBytes = 512 * kVectors + SKINNY_UNIT_SCALES;
   static constexpr int kEarly = (kEarlyBytes + kWarps * kBytes - 1) / (kWarps * kBytes);
@@ -113,8 +113,8 @@ struct Walk {
   }
 };
 
-/* Requests x of n_units units, 0 past the end of x. The two 16-byte pieces of a column's inputs are swapped
- * in columns 4 to 7, so that the lanes of a warp read from different banks. */
+/* Requests x of n_units units; 0 past the end of x. Columns 4 to 7 have their two 16-byte pieces of inputs
+ * swapped, so that the lanes of a warp read from different banks. */
 __device__ __forceinline__ void request_x(const Args &a, int first_unit, int n_units, unsigned char *x) {
   for (int i = threadIdx.x; i < n_units * kPieces; i += kThreads) {
     const int k = first_unit * kUnitIn + 8 * i;
@@ -122,8 +122,8 @@ __device__ __forceinline__ void request_x(const Args &a, int first_unit, int n_u
   }
 }
 
-/* sum = a unit's sums of columns 2t and 2t + 1, t = lane % 4, of row lane / 4 (sum[0], sum[1]) and of the row
- * 8 below it. */
+/* sum = a unit's sums of columns 2t and 2t + 1, t = lane % 4: of row lane / 4 in sum[0] and sum[1], of row
+ * lane / 4 + 8 in sum[2] and sum[3]. */
 template <class W>
 __device__ __forceinline__ void multiply_unit(const uint4 (&v)[2][W::kVectors], const unsigned char *x,
                                               const LanePlaces<W> &lane, float (&sum)[4]) {

@@ -1,5 +1,5 @@
-/* float_unit.cuh - the scales of FP8 and FP4 weights as a warp's lanes hold them for one token: a word each
- * for a unit of 16 outputs by 128 inputs. Included by float_mma.cu and float_experts.cu. */
+/* float_unit.cuh - how a warp's lanes hold the scales of FP8 and FP4 weights for one token: a word a lane for
+ * each unit of 16 outputs by 128 inputs. Included by float_mma.cu and float_experts.cu. */
 #pragma once
 
 #include "cuda/kernels/linear/skinny_gemm.cuh"

@@ -6,9 +6,9 @@
  *   int8_gemv  1 to 8 tokens: int8_gemv.cu
  *   int8_mma   any number: one kernel quantises x, the next multiplies tiles on mma m16n8k32
  *
- * The sum over a block of inputs is exact. In int8_mma the accumulators start at kIntBiasBits - z sum X (with
- * 16 z for row g + 8 of 4-bit weights, g = lane / 4: layout.cuh). Read as a float, minus kIntBias, each is
- * then the finished sum. Stream-K divides the work.
+ * The sum over a block of inputs is exact. In int8_mma an accumulator starts at kIntBiasBits - z sum X (row
+ * g + 8 of 4-bit weights: 16 z; g = lane / 4: layout.cuh). Its final bits, read as a float, are the sum plus
+ * kIntBias. Stream-K divides the work.
  *
  *   x      [n_in / 64][tokens][64 bytes] int8 in the order of the weights: a lane's operands are 16 bytes
  *   blocks [n_in / kBlockIn][tokens] {float d, int sum}

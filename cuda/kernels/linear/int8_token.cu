@@ -4,7 +4,7 @@
  *     s[m] = max |x[m][i]| / 127.5      p[m][i] = x[m][i] / s[m] to the nearest, ties to even, -128 .. 127
  *     y[m][o] = (s[m] scales[o]) sum_i weight[o][i] p[m][i]
  *
- * The sum is exact in int32 (n_in 2^14 < 2^31) and every other step rounds once, as the CPU's does, so equal
+ * The sum is exact in int32 (n_in 2^14 < 2^31). Every other step rounds once, as the CPU's does. So equal
  * tokens give equal bits. One kernel rounds the tokens, the next multiplies tiles on mma m16n8k32. Stream-K
  * divides the work; its partial tiles are integers too. A token with an infinity or NaN gives NaN.
  *
@@ -22,7 +22,7 @@ namespace {
 
 constexpr int kRoundWarps = 8, kK = 2;
 
-/* The largest |x| of a token as bits, which order infinity and NaN above any number. */
+/* The bits of a token's largest |x|. As bits, infinity and NaN are larger than any number. */
 __device__ __forceinline__ unsigned largest_bits(const __half *x, int n_in, int n_units) {
   __shared__ unsigned of_warps[kRoundWarps];
   int lane = threadIdx.x % 32, warp = threadIdx.x / 32;

@@ -100,8 +100,7 @@ __host__ __device__ inline Epilogue expert_epilogue(Epilogue out, int first) {
   return out;
 }
 
-/* The experts that one token has chosen, as kernels look them up: together a matrix of n_tile_rows() tile
- * rows. */
+/* The experts that one token has chosen: together a matrix of n_tile_rows() tile rows. */
 struct ChosenExperts {
   const int *ids;                 /* [n_chosen] */
   int n_chosen, tile_rows, units; /* tile_rows: of an expert; units: 128-input parts of a tile row */
@@ -116,8 +115,8 @@ struct ChosenExperts {
     __syncthreads();
   }
 
-  /* Stores the sums of rows g and g + 8 of a tile row, g < 8: stacked experts in a row of y each, summed ones
-   * in one row. */
+  /* Stores the sums of rows g and g + 8 of a tile row, g < 8. Each stacked expert has its own row of y;
+   * summed experts share one. */
   __device__ __forceinline__ void store(const Epilogue &out, const int *ids, int tile_row, int g, float low,
                                         float high) const {
     if (summed) {
@@ -130,8 +129,8 @@ struct ChosenExperts {
     }
   }
 
-  /* store() of summed experts; first(slot): the first tile row of a choice. Adds the experts' biases, each
-   * times the row factor of its choice; the sums have been multiplied by Epilogue.factors before. */
+  /* store() of summed experts. first(slot): the first tile row of the expert of choice `slot`. Adds each
+   * expert's bias times its choice's row factor. Epilogue.factors are in the sums already. */
   template <class First>
   __device__ __forceinline__ void store_sum(const Epilogue &out, First first, int tile_row, int g, float low,
                                             float high) const {

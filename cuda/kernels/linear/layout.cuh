@@ -1,8 +1,8 @@
 /* layout.cuh - how quantised weights lie in device memory, and how a lane unpacks its part.
  *
- * One layout serves every kernel. Output rows come in slabs of 8, two slabs make a tile row of 16; inputs
- * come in tiles of 64, each exactly four steps of mma m16n8k16 or two of m16n8k32. Within a tile the sixteen
- * bytes of lane (g, t) = (lane / 4, lane % 4) are what the tensor cores want from that lane:
+ * One layout serves every kernel. A slab is 8 output rows; two slabs are a tile row of 16. A tile has 64
+ * inputs: exactly four steps of mma m16n8k16, or two of m16n8k32. Within a tile the sixteen bytes of lane
+ * (g, t) = (lane / 4, lane % 4) are what the tensor cores want from that lane:
  *
  *   4 bits, 512 bytes a tile          8 bits, 1024 bytes: two vectors of 512, for k < 32 and k >= 32
  *     word j: k = 16j + {2t, 8+2t, 2t+1, 9+2t}      vector h: words  0        1          2            3
@@ -13,12 +13,12 @@
  *   scales [n_out / 16][n_groups][8] u32: fp16 of row g in the low half, of row g + 8 in the high half
  *   zeros  [n_out / 16][n_groups][8] u8: row g in the low nibble, g + 8 in the high (8 bits: u16, two bytes)
  *
- * int8 weights with one scale per output lie as rows, [n_out rounded up to 16][n_in / 64][64 bytes], byte 16t
- * + 4j + i for k = tile_k(j, t, i); wgmma reads these rows too. Scales are fp32 [n_out rounded up to 16].
+ * Int8 weights with one scale per output lie as rows: [n_out rounded up to 16][n_in / 64][64 bytes]. wgmma
+ * reads these rows too. Byte 16t + 4j + i has k = tile_k(j, t, i). Scales are fp32 [n_out rounded up to 16].
  *
- * FP8 (E4M3) lies as 8 bits do, without zeros. FP4 (E2M1) has tiles of 512 bytes whose words hold the same
- * weights, in an order of bits that left shifts and a mask turn into fp16, with a scale for each 16 inputs.
- * Both have a factor for each output, by which sums are multiplied at the end (epilogue.cuh):
+ * FP8 (E4M3) lies as 8 bits do, without zeros. FP4 (E2M1) has tiles of 512 bytes. Their words hold the same
+ * weights as with 4 bits; left shifts and a mask turn the bits into fp16. Each 16 inputs of FP4 have a scale.
+ * Both types have a factor for each output; it multiplies the finished sum (epilogue.cuh):
  *     w = number(code) * scale[group] * factor[output]
  *
  *   FP4 word j, each half of 16 bits (k 2t and 8+2t, k 2t+1 and 9+2t of 16 j), s: sign, n: the other bits
@@ -30,9 +30,9 @@
  *     with a fifth bit of exponent in place of the sign), so an E4M3 code is read as 1 / 256 of its number
  *   factors    [n_out rounded up to 16] fp32
  *
- * n_in is padded to 128, n_groups with it, and n_out to 16, with zero bytes everywhere: padded rows and
- * groups have scale 0, and every kernel takes x as 0 for padded inputs. Bytes are ordered so that a word
- * masked by 0x000f000f is the half2 at k 2t, 2t+1 and, shifted by 8, the one at k 8+2t, 9+2t: the natural
+ * n_in is padded to 128, n_groups with it, n_out to 16. All padding is zero bytes: padded rows and groups
+ * have scale 0. Every kernel takes x as 0 for padded inputs. A word masked by 0x000f000f is the half2 at k
+ * 2t, 2t+1. The word shifted right by 8, masked likewise, is the half2 at k 8+2t, 9+2t. That is the natural
  * order of ldmatrix and wgmma operands. */
 #pragma once
 
@@ -58,13 +58,13 @@ struct QuantView {
   int n_groups;           /* padding included */
 };
 
-/* 2^32 / d, rounded up: n / d is the high word of its product with n, while n * d < 2^32. 0 if d is 1, which
- * the caller must treat apart (linear_lay_out() refuses groups of 1). */
+/* 2^32 / d, rounded up. n / d is the high word of the result times n, while n * d < 2^32. For d = 1 the
+ * result is 0: the caller must treat it apart (linear_lay_out() refuses groups of 1). */
 inline uint32_t rounded_inverse(int d) {
   return UINT32_MAX / (uint32_t)d + 1;
 }
 
-/* Group of input k, padding included: k / group by a multiplication, exact as k * group < 2^32
+/* Group of input k, padding included: k / group by a multiplication. It is exact because k * group < 2^32
  * (linear_lay_out). */
 __device__ __forceinline__ int group_of(const QuantView &w, int k) {
   return (int)__umulhi((unsigned)k, w.group_inverse);
@@ -83,8 +83,8 @@ __device__ __forceinline__ uint32_t bits_half2(__half2 h) {
   return *reinterpret_cast<uint32_t *>(&h);
 }
 
-/* Multiplies operand a of mma_f16, q - z or FP8 or FP4 numbers, by the scales of rows g and g + 8, rounding
- * once. */
+/* Multiplies operand a of mma_f16 by the scales of rows g and g + 8, rounding once. a holds q - z, FP8
+ * numbers or FP4 numbers. */
 __device__ __forceinline__ void scale_halves(uint32_t scale, uint32_t (&a)[4]) {
   __half2 low = __half2half2(__ushort_as_half((unsigned short)scale));
   __half2 high = __half2half2(__ushort_as_half((unsigned short)(scale >> 16)));
@@ -175,8 +175,8 @@ template <class W> struct GroupsOfIntegers {
   }
 };
 
-/* 4 bits. As bytes for the integer units the weights of row g + 8 are 16 times too large (no shift); the sum
- * is multiplied by kHigh. As halves they are exact: q in the low bits of 0x6400 is 1024 + q, and q in the
+/* 4 bits. As bytes for the integer units, weights of row g + 8 are not shifted, so 16 times too large; kHigh
+ * corrects their sum. As halves the weights are exact. q in the low four bits of 0x6400 is 1024 + q. q in the
  * next four bits is 1024 + 16 q; times 1 / 16 that is 64 + q. */
 struct Bits4 : GroupsOfIntegers<Bits4> {
   static constexpr int kBits = 4, kVectors = 1; /* vectors of 16 bytes per lane and tile */
@@ -235,7 +235,7 @@ struct Bits4 : GroupsOfIntegers<Bits4> {
   }
 };
 
-/* 8 bits: the bytes are the integer operand; with 0x64 as its high byte each is the half 1024 + q. */
+/* 8 bits. The bytes are the integer operand. A byte q below the high byte 0x64 is the half 1024 + q. */
 struct Bits8 : GroupsOfIntegers<Bits8> {
   static constexpr int kBits = 8, kVectors = 2;
   static constexpr float kHigh = 1.0f;
@@ -366,8 +366,8 @@ struct Fp8 : PiecesOfScales<Fp8> {
   }
 };
 
-/* FP4: the bits of E2M1, shifted to their places in fp16, are 2^-14 of the number. Their products with
- * 2^8 (kOfScale) times a scale are exact in fp16: at most six bits, the lowest at least 2^-24. */
+/* FP4: the bits of E2M1, shifted to their places in fp16, are 2^-14 of the number. That times 2^8 (kOfScale)
+ * times a scale is exact in fp16: at most six bits, the lowest at least 2^-24. */
 struct Fp4 : PiecesOfScales<Fp4> {
   static constexpr int kBits = 4, kVectors = 1, kLeastBlockIn = 64, kScaleBytes = 64, kMetaBytes = 64,
                        kMetaCopies = 4;

@@ -125,7 +125,7 @@ static bool is_invariant(const char *kernel) {
 /* Most inputs of a row whose norm a kernel computes: int8_bytes holds the row in a block's registers;
  * dense_rows holds it in fp16 and in fp32, in 48 KB. */
 constexpr int kMostNormedInputs = 8192, kMostDenseInputs = 7680;
-/* Most tokens for which planes_wgmma computes the norm: with 24 a step takes 2% longer if it does. */
+/* The most tokens for which planes_wgmma computes the norm. With 24 tokens a step with it takes 2% longer. */
 constexpr int kMostNormed = 16;
 
 /* True if the kernel can compute the RMSNorm of its x. */
@@ -139,9 +139,9 @@ static bool computes_norm(const LinearEntry *entry, const DeviceLinear *w, int n
   }
 }
 
-/* The entry that computes the RMSNorm of x and the product faster than two kernels do, or NULL. With
- * 4-bit weights on Hopper and 2 to kMostNormed tokens that is planes_wgmma, though it multiplies more slowly
- * than narrow_wgmma. */
+/* The entry that computes the RMSNorm of x and the product faster than two kernels do, or NULL. For 4-bit
+ * weights and 2 to kMostNormed tokens on Hopper this is planes_wgmma, although narrow_wgmma multiplies
+ * faster. */
 static const LinearEntry *entry_with_norm(const LinearContext *c, const DeviceLinear *w, ActType act,
                                           int n_tokens, const char *kernel) {
   const LinearEntry *entry;

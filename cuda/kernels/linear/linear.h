@@ -40,9 +40,9 @@ typedef struct {
   const void *dense;    /* dense: [n_out rounded up to 16][stride], in slab order */
   const float *bias;    /* [n_out rounded up to 16] in slab order, or NULL */
   const char *name;     /* for messages; owned by the caller */
-  /* A mixture's matrix: n_experts > 0 matrices of equal size, one below the other, each of n_out / n_experts
-   * outputs, a multiple of 16. A token is multiplied by n_chosen of them. `summed`: each expert multiplies an
-   * x of its own, as in a down projection, and the results are added in the end. */
+  /* A mixture's matrix: n_experts > 0 matrices, one below the other. Each has n_out / n_experts outputs, a
+   * multiple of 16. A token is multiplied by n_chosen of them. summed: each expert has its own x, as in a
+   * down projection, and a token's results are added in the end. */
   int n_experts, n_chosen;
   bool summed;
   const struct HostMatrix *host; /* its weights lie on the host (device_model.h); NULL: on the device */
@@ -57,9 +57,8 @@ typedef struct {
 } LinearPart;
 
 /* Fills type, sizes and group of `linear`, clears its pointers and sets *bytes to the device memory it needs.
- * Refuses what the layout cannot hold, such as n_out that is not a multiple of 8 (4 and 8 bits), or n_in that
- * is not a multiple of group (4 and 8 bits, FP4). group: the checkpoint's (of FP4 16 or 32); dense, int8:
- * 0. */
+ * Refuses what the layout cannot hold: for example 4 or 8 bits with n_out % 8 != 0, or 4 bits, 8 bits or FP4
+ * with n_in % group != 0. group: the checkpoint's (FP4: 16 or 32); 0 for dense and int8. */
 Status linear_lay_out(DeviceLinear *linear, const char *name, WeightType type, int n_in, int n_out, int group,
                       bool interleaved, bool bias, size_t *bytes, Error *err);
 
@@ -75,15 +74,15 @@ Status linear_place(DeviceLinear *linear, void *memory, cudaStream_t stream, Err
 Status linear_fill_weights(const DeviceLinear *linear, LinearPart part, int first_in, int n_in,
                            int staged_bits, const void *staged, cudaStream_t stream, Error *err);
 
-/* Fills all n_in / group groups of one part from device staging memory: zeros u32 [groups][n_out / 8] as
- * AutoAWQ stores them (8 bits: u8 [groups][n_out]; NULL: every zero is 8, or 128), scales [groups][n_out] in
- * fp16, or in fp32, which is rounded to fp16. */
+/* Fills all n_in / group groups of one part from device staging memory:
+ *   zeros   AutoAWQ's u32 [groups][n_out / 8]; 8 bits: u8 [groups][n_out]. NULL: every zero is 8, or 128
+ *   scales  [groups][n_out] fp16, or with f32_scales fp32, which is rounded to fp16 */
 Status linear_fill_groups(const DeviceLinear *linear, LinearPart part, const void *zeros, const void *scales,
                           bool f32_scales, cudaStream_t stream, Error *err);
 
 /* Fills rows [first_row, first_row + n_rows) of one part from device staging memory. int8 and FP8:
- * [n_rows][n_in] bytes, FP4: [n_rows][n_in / 2], the lower four bits for an even input. first_row % 8 ==
- * 0. */
+ * [n_rows][n_in] bytes. FP4: [n_rows][n_in / 2] bytes, the even input in the lower four bits. first_row % 8
+ * == 0. */
 Status linear_fill_bytes(const DeviceLinear *linear, LinearPart part, int first_row, int n_rows,
                          const void *staged, cudaStream_t stream, Error *err);
 
@@ -93,9 +92,8 @@ Status linear_fill_dense(const DeviceLinear *linear, LinearPart part, int first_
                          const void *staged, cudaStream_t stream, Error *err);
 
 /* Fills all scales and factors of one FP8 part from f32 [blocks of `block` outputs][groups of inputs] in
- * device staging memory; the first `block_first` outputs of the first block belong to another layer. A scale
- * is rounded to fp16 relative to the largest of its output, unless an output has one group: then it is
- * exact. */
+ * device staging memory. The first `block_first` outputs of the first block belong to another layer. A scale
+ * is rounded to fp16 relative to its output's largest scale. With one group per output it is exact. */
 Status linear_fill_fp8_scales(const DeviceLinear *linear, LinearPart part, const float *staged, int block,
                               int block_first, cudaStream_t stream, Error *err);
 
@@ -149,7 +147,7 @@ typedef struct {
   const int *begins;  /* [n_experts + 1] places of expert e: begins[e] .. begins[e + 1] - 1 */
   const int *choices; /* [n_tokens * n_chosen] the choice of each place */
   bool gathered;      /* x has a row for each place, which awq_wgmma needs */
-  /* One token: the previous launch is a linear_run() with the same choice, so that `ids` are complete when a
+  /* With one token: the previous launch is a linear_run() with the same choice. So `ids` are complete when a
    * dependent launch begins. */
   bool known;
 } LinearExperts;
@@ -166,7 +164,7 @@ bool linear_experts_gathered(const LinearContext *context, const DeviceLinear *w
 bool linear_experts_as_one(const LinearContext *context, const DeviceLinear *weights);
 
 typedef enum {
-  LINEAR_TO_F16,  /* y = v, the result, clamped to fp16's range, but not where cuBLAS writes y */
+  LINEAR_TO_F16,  /* y = v, the result; clamped to fp16's range, except where cuBLAS writes y */
   LINEAR_TO_F32,  /* y = v */
   LINEAR_ADD_F32, /* y += v: the residual stream */
   /* Interleaved: y = activation(gate) * up, clamped; n_out / 2 values. Experts with ACTIVATION_RELU, whose
@@ -213,17 +211,17 @@ typedef struct {
   Activation gated;   /* of LINEAR_SWIGLU_F16 */
   float limit;        /* of ACTIVATION_LIMITED */
   /* [rows of y] or NULL: a factor for each row of y. With LINEAR_SWIGLU_F16 it multiplies the results. With
-   * other outputs, for experts only, it multiplies only the bias: x has been multiplied by it before. */
+   * other outputs, for experts only, it multiplies only the bias: x contains it already. */
   const float *row_factors;
-  /* For matrices of experts, else NULL; n_tokens still counts tokens. y has a row for each place
-   * (LinearExperts); x has a row for each place if the experts are `summed` or x is gathered, else for each
-   * token. Summed experts multiplied as one matrix (linear_experts_as_one()) write one row of y, their sum.
-   * row_factors then has a factor for each row of x, and x_stride is n_in rounded up to 128, padded by 0. */
+  /* NULL unless the matrix is of experts; n_tokens still counts tokens. y has a row for each place
+   * (LinearExperts). x has one for each place if the experts are `summed` or x is gathered, else one for each
+   * token. Summed experts as one matrix (linear_experts_as_one()) write one row of y, their sum. row_factors
+   * then has a factor for each row of x; x_stride is n_in rounded up to 128, padded by 0. */
   const LinearExperts *experts;
   LinearNorm norm; /* rows NULL: x is given. Else x is not read, and linear_takes_norm() must hold */
   /* NULL, or x as planes from an earlier kernel. Then neither x nor norm.rows is read; norm.rows != NULL says
    * that the planes are a norm's. `planes` and `next` need planes_wgmma, group % 128 == 0 and at most
-   * LINEAR_MOST_PLANES tokens; for heads, `next` needs only linear_makes_heads(). */
+   * LINEAR_MOST_PLANES tokens. `next` for heads needs only linear_makes_heads(). */
   const void *planes;
   LinearNext next;
 } LinearCall;
@@ -250,9 +248,9 @@ Status linear_check_invariant(const DeviceLinear *weights, const DeviceLimits *d
 Status linear_open(int gpu, cudaStream_t stream, LinearContext **context, Error *err);
 void linear_close(LinearContext *context);
 
-/* Checks that a kernel (`kernel`, unless NULL) runs `weights` for every count up to max_tokens, grows the
- * workspace to the most that these calls need, and creates a cuBLAS handle if one is needed. Not
- * allowed during a capture; graphs captured before the workspace grew are stale. */
+/* Checks that a kernel (`kernel`, unless NULL) runs `weights` for every count up to max_tokens. Grows the
+ * workspace to the most that these calls need; if it grows, graphs captured before are stale. Creates a
+ * cuBLAS handle if one is needed. Not allowed during a capture. */
 Status linear_prepare(LinearContext *context, const DeviceLinear *weights, ActType act, int max_tokens,
                       const char *kernel, Error *err);
 
@@ -279,9 +277,9 @@ size_t linear_heads_stride(int n_in);
  * clamps dense, FP8 and FP4 weights to fp16's range. PRECOND weights are dense, or n_in is a multiple of
  * 8. */
 Status linear_fill_heads(const DeviceLinear *weights, void *to, cudaStream_t stream, Error *err);
-/* linear_prepare_heads() prepares for up to max_tokens, linear_run_heads() enqueues the products. kernel:
- * NULL or LINEAR_INVARIANT. If it is NULL, cuBLAS multiplies more than 8 tokens, and does not clamp results
- * to fp16's range; where cuBLAS cannot be loaded, 8 tokens are multiplied at a time. */
+/* linear_prepare_heads() prepares for up to max_tokens; linear_run_heads() enqueues the products. kernel:
+ * NULL or LINEAR_INVARIANT. With NULL, cuBLAS multiplies more than 8 tokens and does not clamp results to
+ * fp16's range. Without cuBLAS, 8 tokens are multiplied at a time. */
 void linear_prepare_heads(LinearContext *context, int max_tokens);
 Status linear_run_heads(LinearContext *context, const LinearHeads *call, const char *kernel, Error *err);
 

@@ -1,9 +1,9 @@
 /* quantise.cuh - activations as integers: a block of inputs shares one scale, each value becomes an int8 or
  * an int16.
  *
- * An int16 is two int8, x = d (256 high + low), with d = max |x| / 32512. The matmul with integer weights is
- * exact in int32, so the only error is x's own rounding, max / 65024 at most: with |x| near-normal and blocks
- * of 128 the normalised error is (2.7 / 32512)^2 / 12 = 6e-10, far below fp16's. An int8 (int8_act.cu) has
+ * An int16 is two int8: x = d (256 high + low), d = max |x| / 32512. The matmul with integer weights is exact
+ * in int32. So the only error is that of rounding x, at most max / 65024. For near-normal x and blocks of 128
+ * the normalised error is (2.7 / 32512)^2 / 12 = 6e-10, far below fp16's. An int8 (int8_act.cu) has
  * d = max |x| / 127.
  *
  * A block is kBlockIn inputs (32, 64 or 128), never longer than a weight group. For each, kernels keep d and
@@ -16,8 +16,8 @@
 #include "cuda/kernels/linear/layout.cuh"
 #include "cuda/kernels/ptx/lanes.cuh"
 
-/* segment_max() of non-negative numbers, segment_sum(): over kWidth neighbouring lanes (8, 16 or 32); each
- * lane gets the result. `redux` reduces a whole warp in one instruction, but parts of a warp one by one. */
+/* segment_max() (of numbers >= 0) and segment_sum() reduce over kWidth (8, 16 or 32) neighbouring
+ * lanes; each gets the result. `redux` reduces a whole warp in one instruction, parts of it one by one. */
 template <int kWidth> __device__ __forceinline__ float segment_max(float v) {
 #if __CUDA_ARCH__ >= 800
   if constexpr (kWidth == 32) return __uint_as_float(__reduce_max_sync(~0u, __float_as_uint(v)));
@@ -88,15 +88,15 @@ template <int kN> __device__ __forceinline__ uint32_t gather_bytes(const uint32_
   return prmt<0x5410>(prmt<kTwo>(v[0], v[1]), prmt<kTwo>(v[2], v[3]));
 }
 
-/* 1.5 * 2^23 and its bits: floats of this size have an integer in their low mantissa bits. Adding kIntBias
- * rounds |v| < 2^22 to an integer; an int32 sum that started at kIntBiasBits is, read as a float, the sum +
- * kIntBias. */
+/* 1.5 * 2^23 and its bits. Floats of this size have an integer in their low mantissa bits. Adding kIntBias to
+ * v, |v| < 2^22, rounds v to an integer. An int32 sum that started at kIntBiasBits, read as a float, is the
+ * sum + kIntBias. */
 constexpr float kIntBias = 12582912.0f;
 constexpr int kIntBiasBits = 0x4b400000;
 
-/* The factor that makes integers of a block's values, from the largest magnitude among them. int8 divides
- * exactly, because int8_act.cu's definition fixes the integers. For an int16 a fast division is
- * accurate enough. A block of zeros gets some factor and integers 0. */
+/* The factor that makes integers of a block's values; top: their largest magnitude. int8 divides exactly,
+ * because int8_act.cu's definition fixes the integers. For an int16 a fast division is accurate enough. A
+ * block of zeros gets some factor and integers 0. */
 template <int kIntBytes> __device__ __forceinline__ float inverse_scale(float top) {
   const float least = fmaxf(top, 1e-30f);
   return kIntBytes == 2 ? __fdividef(32512.0f, least) : __fdiv_rn(127.0f, least);
@@ -146,8 +146,8 @@ constexpr int kUnitIn = 128;
  *   x  [token tile][unit of 128 inputs]:  planes [kPlanes kTokens][128 bytes], 128-byte swizzle
  *                                         [kTokens / 2][kParts]{d[2], sum of X[2]}
  *
- * Two planes: rows 2t and 2t + 1 of block 2i of 8 rows are the planes of token 8i + 2t; those rows of the
- * next block are the planes of token 8i + 2t + 1, so that a lane has the sums of an mma fragment of 8 tokens.
+ * With two planes, rows 2t and 2t + 1 of block 2i of 8 rows are the planes of token 8i + 2t. The same rows of
+ * block 2i + 1 are the planes of token 8i + 2t + 1. So a lane has the sums of an mma fragment of 8 tokens.
  * Inputs lie in the order of the weights. Padding tokens hold any integers and finite scales: their results
  * are dropped. */
 
@@ -196,9 +196,9 @@ __device__ __forceinline__ void read_pairs(const float *row, int k, int n, float
   for (int j = 0; j < 2; j++) v[j] = k + 8 * j < n ? *(const float2 *)(row + k + 8 * j) : make_float2(0, 0);
 }
 
-/* Stores planes of a unit of one token, the operand of the matmul after a norm: v, the lane's inputs, times
- * w, the norm's weights. Returns the warp's sum of the squares of v, from which the matmul computes 1 / rms.
- * For a warp. */
+/* For a warp: stores planes of a unit of one token, for the matmul after a norm. Their values are v, the
+ * lane's inputs, times w, the norm's weights. Returns the unit's sum of the squares of v, from which the
+ * matmul computes 1 / rms. */
 template <int kTokens, int kParts>
 __device__ __forceinline__ float store_normed_unit(unsigned char *planes, int unit, int token,
                                                    const float2 (&v)[2], const float2 (&w)[2]) {

@@ -106,8 +106,8 @@ Status fill_weights(const DeviceLinear *w, const Stored &s, char *staging, size_
   return STATUS_OK;
 }
 
-/* Makes scales that give outputs about the inputs' variance: q - z of independent uniform nibbles has the
- * variance 2 (16^2 - 1) / 12 = 42.5, of bytes 10922.5; a uniform integer of -128 .. 127 has 5461.25. */
+/* Makes scales with which outputs have about the inputs' variance. The variance of q - z with uniform nibbles
+ * is 2 (16^2 - 1) / 12 = 42.5, with bytes 10922.5; that of uniform integers from -128 to 127 is 5461.25. */
 Status fill_scales(const DeviceLinear *w, const Stored &s, char *staging, uint64_t seed, cudaStream_t stream,
                    Error *err) {
   const float variance = w->type == WEIGHT_AWQ4 ? 42.5f : s.quantised ? 10922.5f : 5461.25f;

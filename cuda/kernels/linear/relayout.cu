@@ -295,8 +295,8 @@ __device__ __forceinline__ uint32_t fp4_bits(uint32_t code, int operand) {
   return bits ^ (bits & 0x200) << 4 ^ (bits & 0x380) >> 4 ^ (bits & 0x40) << 8 ^ (bits & 0x700) >> 8;
 }
 
-/* A thread writes one word of a tile: the weights of rows g and g + 8, but only those that are staged, rows
- * [first_row, end_row) of the part. */
+/* A thread writes one word of a tile: the weights of rows g and g + 8, as far as they are staged: rows
+ * [first_row, end_row) of the part are. */
 __global__ void fill_tiles_fp4(uint32_t *tiles, int n_tiles_in, LinearPart part, int first_row, int end_row,
                                int n_in, const uint8_t *staged) {
   const int j = threadIdx.x % 4, t = threadIdx.x / 4 % 4, g = threadIdx.x / 16 % 8,
@@ -339,8 +339,8 @@ template <class T> __device__ __forceinline__ T warp_max(T v) {
   return v;
 }
 
-/* A warp stores the scales of one row in fp16, each divided by a power of two; a row's only scale is divided
- * by itself. The row's factor is the divisor times 256, since kernels read an FP8 weight as 1 / 256 of its
+/* A warp stores the scales of one row in fp16, each divided by a power of two. A row's only scale is divided
+ * by itself. The row's factor is the divisor times 256, because kernels read an FP8 weight as 1 / 256 of its
  * number. */
 __global__ void fill_fp8_scales(uint16_t *scales, float *factors, int n_groups, int n_stored, LinearPart part,
                                 const float *staged, int block, int block_first) {
@@ -375,9 +375,9 @@ __device__ __forceinline__ uint32_t fp4_power(int below) {
 }
 
 /* A warp writes the scales of one row. NVFP4's codes stay as they are: kernels read 1 / 256 of their numbers.
- * MXFP4's powers of two are scaled so that a row's largest is 2^7, and 2^-24 of the largest is not 0. Kernels
- * multiply 2^-14 of a weight's number by 2^8 times the scale they read (Fp4 in layout.cuh), and the factor
- * undoes both. */
+ * MXFP4's powers of two are scaled so that a row's largest is 2^7; then 2^-24 of the largest is not 0.
+ * Kernels multiply 2^-14 of a weight's number by 2^8 times the scale they read (Fp4 in layout.cuh). The
+ * factor undoes both. */
 __global__ void fill_fp4_scales(uint8_t *scales, float *factors, int n_tiles_in, int n_stored,
                                 LinearPart part, int first_row, int n_rows, const uint8_t *staged, int repeat,
                                 float factor) {

@@ -5,26 +5,25 @@
  *
  * A block owns consecutive tile rows (16 outputs each). If the matrix has too few of them to fill the chip,
  * or x is too large to hold, the inputs are split over blocks (split-K). The weights of a block are one
- * sequence of batches, a batch being 16 outputs x 512 inputs (4 KB at 4 bits) in two stages of two units of
- * 128 inputs. Each warp streams an equal, contiguous part of this sequence through its own ring in shared
- * memory. The ring is filled before x is available, and as soon as a stage is used its successor is
- * requested:
+ * sequence of batches. A batch is 16 outputs x 512 inputs (4 KB at 4 bits): two stages of two units of 128
+ * inputs. Each warp streams an equal, contiguous part of this sequence through its own ring in shared memory.
+ * The ring is filled before x is available. As soon as a stage is used, its successor is requested:
  *
  *     batches | tile row 0: b b b b b b b b | tile row 1: b b b b b b b b | ...
  *     warps   |---- 0 ----|---- 1 ----|---- 2 ----|---- 3 ----| ...
  *
  * x is held as integers, quantised by the block itself (quantise.cuh), or as fp16 (float_mma.cu). When a warp
- * leaves a tile row it writes its sums to shared memory. At the end the sums of the warps, and of the splits
- * of a tile row, are added in a fixed order; the last block to finish adds those of the splits, so no block
- * waits for another.
+ * leaves a tile row it writes its sums to shared memory. At the end the sums of the warps are added in a
+ * fixed order, and so are those of the splits of a tile row. The last block to finish adds the splits, so no
+ * block waits for another.
  *
  * One token of a mixture of experts (linear.h, LinearExperts) multiplies the chosen experts as one matrix. A
  * table in shared memory says where each tile row (stacked) or unit (summed) of the block lies. Which experts
  * were chosen is known late, and a warp has few batches, so its ring holds two batches where they fit.
  *
- * In MmaLoop with one or two tokens several of a row's four lanes, t = lane % 4, would hold the same sum. So
- * kShared units are multiplied before they are scaled, and each such lane keeps the sum of a different unit:
- * it reads and applies the scale and zero of that unit only.
+ * In MmaLoop four lanes, t = lane % 4, share a row. With one or two tokens several of them would hold the
+ * same sum. So kShared units are multiplied before they are scaled. Each such lane keeps the sum of a
+ * different unit; it reads and applies the scale and zero of that unit only.
  *
  * PRECOND  kTokens >= n_tokens; group % kBlockIn == 0 if x is integers; the sizes are skinny_plan.h's.
  * READS    integer weights: n_in * n_out * bits / 8 + n_in / group * n_out * (2 + bits / 8) bytes. */
@@ -312,8 +311,8 @@ template <class W, int kBlockIn, int kIntBytes, int kTokens> struct DotLoop {
 };
 
 /* The inner loop on integer tensor cores: the high and low bytes of x are columns of mma_u8s8, two for each
- * token. One token costs what four do, and eight tokens take two instructions. The accumulators start at
- * kIntBiasBits: read as a float, minus kIntBias, they are the sum, since |sum| <= 128 * 255 * 128 < 2^22. */
+ * token. One token costs what four do; eight take two instructions. The accumulators start at
+ * kIntBiasBits. Read as a float, minus kIntBias, they are the sum: |sum| <= 128 * 255 * 128 < 2^22. */
 template <class W, int kBlockIn, int kIntBytes, int kTokens> struct MmaLoop {
   static_assert(kIntBytes == 2, "two columns a token");
   static constexpr int kXIntBytes = kIntBytes, kXTokens = kTokens;
@@ -414,8 +413,8 @@ template <class W, int kBlockIn, int kIntBytes, int kTokens> struct MmaLoop {
   }
 };
 
-/* Adds the partial sums of the splits of each tile row, in their order, and stores the results; of the blocks
- * with these tile rows only the last to finish does so. */
+/* Adds the partial sums of each tile row's splits, in the order of the splits, and stores the results. Only
+ * the last block to finish with these tile rows does so. */
 template <int kTokens, bool kExperts, class Table>
 __device__ void combine_splits(const Args &a, const Table &table, int first_tile, int n_tiles) {
   __shared__ bool last;
@@ -528,7 +527,7 @@ template <class W, class Loop, bool kExperts> struct BlockWeights {
   }
 };
 
-/* One block on an SM: without that bound the compiler leaves room for a second block, with 64 registers a
+/* One block on an SM. Without this bound the compiler leaves room for a second block, with 64 registers a
  * thread, and decode of NVFP4 is a quarter slower. */
 template <class W, class Loop, int kBlockIn, bool kExperts>
 __global__ void __launch_bounds__(kThreads, 1) kernel(const __grid_constant__ Args a) {

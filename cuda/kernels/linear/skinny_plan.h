@@ -62,9 +62,9 @@ static inline int skinny_batch_units(const LinearQuery *query, int int_bytes) {
   return skinny_by_units(query, int_bytes) ? 1 : SKINNY_UNITS;
 }
 
-/* Batches that a warp has in flight: with `fits` the number to try first, else the number to use if that does
- * not fit in shared memory. The first number is larger for experts: the choice is known late, and a warp has
- * few batches. */
+/* Batches that a warp has in flight. With `fits`: the number to try first; without: the number to use if the
+ * first does not fit in shared memory. Experts try more: the choice is known late, and a warp has few
+ * batches. */
 static inline int skinny_ring_batches(const LinearQuery *query, int int_bytes, bool fits) {
   if (!skinny_by_units(query, int_bytes)) return query->n_experts > 0 && fits ? 2 : 1;
   return weight_bits(query->weights) == 4 && fits ? SKINNY_DEEP : SKINNY_SHALLOW;

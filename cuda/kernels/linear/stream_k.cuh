@@ -36,9 +36,9 @@ __device__ __forceinline__ int block_of(const Work &w, int step) {
   return (int)((((int64_t)step + 1) * w.n_blocks - 1) / total_steps(w));
 }
 
-/* Work of n_tiles tiles of n_steps steps for at most `most` blocks, each with at least least_steps steps, or
- * n_steps if these are fewer. Where that wastes little, the number of blocks divides the number of tiles or
- * is a multiple of it: then no block has parts of two tiles. */
+/* Work of n_tiles tiles of n_steps steps for at most `most` blocks. Each block has at least least_steps
+ * steps, or n_steps if these are fewer. Where that wastes little, the number of blocks divides the number of
+ * tiles or is a multiple of it. Then no block has parts of two tiles. */
 inline Work even_work(int n_tiles, int n_steps, int most, int least_steps) {
   Work w = {n_tiles, n_steps, most};
   int useful = total_steps(w) / (least_steps < n_steps ? least_steps : n_steps);

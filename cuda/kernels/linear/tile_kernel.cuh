@@ -54,8 +54,8 @@ inline int tile_weights(const DeviceLinear &w) {
   return (w.type == WEIGHT_AWQ8) + (weight_has_zeros(w.type) && w.group % 32 != 0 ? 4 : 0);
 }
 
-/* A tile shape, compiled for weights of 4 bits [0], of 8 bits [1], and, if the kernel has them, in FP4 [2]
- * and FP8 [3], of 4 bits [4] and 8 bits [5] in groups of 16 (Sixteens). */
+/* A tile shape. Index: weights of 4 bits [0], of 8 bits [1]. If the kernel has them: FP4 [2], FP8 [3], and in
+ * groups of 16 (Sixteens) 4 bits [4], 8 bits [5]. */
 struct TileShape {
   int max_tokens;
   size_t shared_bytes[kTileWeights]; /* bytes of a block */

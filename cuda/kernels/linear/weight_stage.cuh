@@ -43,7 +43,7 @@ __device__ __forceinline__ void copy_pieces(const QuantView &w, const void *all,
 
 /* A warp starts the copies of scales and zeros of kTileRows tile rows from `row` on, for kGroups blocks of
  * kBlockIn inputs from k on. Past tile row `last`, `last` is read again. The addresses of a lane's copies
- * differ only in the tile row, and all else is computed once: when each copy computed it, the scales of
+ * differ only in the tile row; all else is computed once. When each copy computed it, the scales of
  * groups of 32 inputs arrived later than the weights. */
 template <class W, int kTileRows, int kGroups, int kBlockIn>
 __device__ __forceinline__ void copy_groups(const QuantView &w, int row, int last, int k, unsigned char *to) {

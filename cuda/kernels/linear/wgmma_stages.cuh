@@ -18,7 +18,7 @@ __device__ __forceinline__ void multiply_stages(const Ring &ring, RingCursor &at
 #pragma unroll 1
   for (int i = 0; i < n; i++) {
     barrier_wait(ring.full + at.slot, at.parity);
-    start(ring.stage(__shfl_sync(~0u, at.slot, 0)), i); /* so the compiler knows that it is uniform */
+    start(ring.stage(__shfl_sync(~0u, at.slot, 0)), i); /* so the compiler knows that the slot is uniform */
     wgmma_wait<1>();
     if (i > 0 && threadIdx.x % 32 == 0) barrier_arrive(ring.empty + used);
     used = at.slot;

@@ -32,9 +32,9 @@ enum { CLUSTER_THREADS = 256, MAX_CLUSTER = WIDEST_SUM / (4 * CLUSTER_THREADS), 
 
 /* --- waiting for other GPUs */
 
-/* Sets this GPU's flag, number first + rank, in each other GPU's memory, and waits until each other GPU's
- * flag, number first + gpu, has come: `first` is 0 (its part of the sum is complete) or PEERS_GAVE. Each
- * block that calls this sets the flags itself, so blocks can run in any order. */
+/* Sets this GPU's flag, number first + rank, in each other GPU's memory. Then waits for each other GPU's
+ * flag, number first + gpu. `first` is 0 (its part of the sum is complete) or PEERS_GAVE. Each block that
+ * calls this sets the flags itself, so blocks can run in any order. */
 __device__ __forceinline__ void meet_peers(const Peers &peers, int first, uint32_t tag) {
   const int gpu = threadIdx.x;
   if (gpu < peers.n && gpu != peers.rank) {
@@ -57,7 +57,7 @@ __device__ __forceinline__ float sum_of_squares(float4 v) {
   return v.x * v.x + v.y * v.y + v.z * v.z + v.w * v.w;
 }
 
-/* The source of a row of y: already complete; packets pushed to one block, or to a cluster of blocks; parts
+/* Where a row of y comes from: it is complete; packets pushed to one block or to a cluster of blocks; parts
  * read from the other GPUs, by all GPUs or by the one that then stores the sum in the others' memory. */
 enum Source { kComplete, kPushed, kPushedToCluster, kPulled };
 
@@ -133,8 +133,8 @@ __device__ __forceinline__ void exchange_row(const AddNorm &a, const Peers &peer
 
 /* Sums a number over all threads of the block, or cluster, that has a row of n numbers. turn: 0 for a
  * kernel's first sum, 1 for its second. The blocks of a cluster send each other their sums, and add them in
- * the order of ranks: barrier[turn] has one phase, the arrival of the block's first thread and 4 bytes from
- * each block. */
+ * the order of ranks. barrier[turn] has one phase: it awaits the arrival of the block's first thread and
+ * 4 bytes from each block. */
 template <Source kSource, int kThreads> struct RowSum {
 #if __CUDA_ARCH__ >= 900
   struct Shared {
@@ -209,8 +209,8 @@ __device__ __forceinline__ void load_row(const float *from, int n, unsigned row,
   }
 }
 
-/* Adds a row's complete y to x and makes the next norm, as ops_add_rms_norm() does. With own_rows the norm
- * and, without `apart`, x are stored in the other GPUs' memory, too. */
+/* Adds a row's complete y to x and makes the next norm, as ops_add_rms_norm() does. own_rows: also stores the
+ * norm in the other GPUs' memory, and x unless `apart`. */
 template <Source kSource, int kThreads, int kChunks>
 __device__ __forceinline__ void finish_row(const AddNorm &a, const Peers &peers, unsigned row,
                                            const Weights<kChunks> &w, Row<kChunks> &own,
@@ -304,8 +304,8 @@ __device__ __forceinline__ void give_rows(const Peers &peers, uint32_t tag) {
   if (is_last) meet_peers(peers, PEERS_GAVE, tag);
 }
 
-/* Sums and finishes rows [first, end): each block takes every gridDim.x-th. While a block adds up a row, its
- * next row is loaded: a load from another GPU takes as long as all the rest (LOG.md, "Several GPUs"). */
+/* Sums and finishes rows [first, end): each block takes every gridDim.x-th row. While a block adds up a row,
+ * its next row is loaded: a load from another GPU takes as long as all the rest (LOG.md, "Several GPUs"). */
 template <int kThreads, int kChunks>
 __global__ void __launch_bounds__(kThreads)
     add_parts_kernel(AddNorm a, Peers peers, unsigned first, unsigned end) {

@@ -15,13 +15,13 @@
 C_BEGIN
 
 /* PUSHED_ROWS: a sum of up to this many rows is pushed as packets into the other GPUs' memory. For more rows
- * each GPU reads the other GPUs' parts: of all rows, or only of its own rows (peers_first_row()), which it
- * then stores, summed, in the other GPUs' memory. WIDEST_SUM: most numbers of a row of a sum. */
+ * each GPU reads the other GPUs' parts: of all rows, or only of its own rows (peers_first_row()). It then
+ * stores the sums of its own rows in the other GPUs' memory. WIDEST_SUM: most numbers of a row of a sum. */
 enum { PUSHED_ROWS = 32, WIDEST_SUM = 8192 };
 
 /* One of n GPUs, and what it knows of the other GPUs; the pointers of GPU i are at [i]. The k-th sum of a
- * step has the tag *first_tag + k. Even and odd sums have different memory (parts, inbox), so that a sum does
- * not overwrite what a slow GPU still reads of the sum before; *first_tag is even. */
+ * step has the tag *first_tag + k; *first_tag is even. Even and odd sums have different memory (parts,
+ * inbox): a sum must not overwrite what a slow GPU still reads of the sum before. */
 typedef struct {
   int n, rank;
   int pushed_rows;            /* PUSHED_ROWS; 1 before compute capability 9.0 */
@@ -56,21 +56,21 @@ enum { SPARED_BYTES = 800000 };
  * SPARED_BYTES that cross to a GPU. */
 bool peers_own_rows_pay(const Peers *peers, int hidden, int n_rows, bool apart);
 
-/* Before the sums of a step: *first_tag += n_sums. PRECOND n_sums is even and so large that all tags of the
- * step are higher than those of the step before, since a GPU does not wait for a flag that is already as
+/* Before the sums of a step: *first_tag += n_sums. PRECOND n_sums is even. It is so large that all tags of
+ * the step are higher than those of the step before: a GPU does not wait for a flag that is already as
  * high. */
 Status peers_begin_step(uint32_t *first_tag, int n_sums, cudaStream_t stream, Error *err);
 
 /* Copies the other GPUs' logits of n_rows rows to this GPU, as exchange number `sum` of the step. */
 Status peers_gather_logits(const Peers *peers, int sum, int n_rows, cudaStream_t stream, Error *err);
 
-/* x = scalar * (x + y * rsqrt(mean(y^2) + eps) * weight), or scalar * (x + y) without a weight, and then
- * ops_rms_norm() of x unless next_weight is NULL. x and y fp32 [n_tokens][n], weights fp32 [n], scalar a
+/* x = scalar * (x + y * rsqrt(mean(y^2) + eps) * weight), or scalar * (x + y) without a weight. Then
+ * ops_rms_norm() of x, unless next_weight is NULL. x and y fp32 [n_tokens][n], weights fp32 [n], scalar a
  * number on the device (NULL: 1), out fp16 [n_tokens][out_stride]. With peers y is this GPU's part of sum
- * number `sum` of the step, n % 4 == 0 and n <= WIDEST_SUM; without peers weight is not NULL. own_rows:
- * if there are more than pushed_rows rows, each GPU sums only its own (peers_first_row()), and stores the
- * results in peers->x and peers->h of all GPUs; x and out are this GPU's entries there. With `apart` only the
- * norms go to the other GPUs; their x stays out of date until a later call with as many rows, with own_rows
+ * number `sum` of the step, n % 4 == 0 and n <= WIDEST_SUM; without peers weight is not NULL.
+ * own_rows: with more than pushed_rows rows each GPU sums only its own (peers_first_row()). It stores the
+ * results in peers->x and peers->h of all GPUs; x and out are this GPU's entries there. With `apart` only
+ * norms go to the other GPUs, and their x stays out of date. A later call with as many rows, with own_rows
  * and without `apart`, brings it. */
 typedef struct {
   const float *y, *weight, *scalar, *next_weight;

@@ -23,8 +23,8 @@ typedef struct {
 Status ops_altup_begin(const AltupStreams *call, const float *x, float divisor, int n_rows,
                        cudaStream_t stream, Error *err);
 
-/* The weights that make the streams' coefficients: `coefficients` times m, where m = tanh(router (x
- * rsqrt(mean(x^2) + eps) norm) / hidden). */
+/* The weights that make the streams' coefficients. These are `coefficients` times m,
+ * m = tanh(router (x * rsqrt(mean(x^2) + eps) norm) / hidden). */
 typedef struct {
   const float *norm;         /* [hidden] */
   const float *router;       /* [n][hidden] */
@@ -59,14 +59,14 @@ typedef struct {
  * for a matmul. */
 Status ops_altup_unit(const AltupStreams *call, AltupRows rows, int index, int n_rows, void *out,
                       int out_stride, cudaStream_t stream, Error *err);
-/* out, f16 [n_rows][out_stride] = rmsnorm(mean) * norm; the mean is over stream 0 itself and, for each other
- * stream, its matmul scaled to the RMS of stream 0. projected [n_rows][S]: at streams 1 and up the matmuls of
+/* out, f16 [n_rows][out_stride] = rmsnorm(mean) * norm. The mean is over stream 0 and, for each other stream,
+ * its matmul scaled to the RMS of stream 0. projected [n_rows][S]: at streams 1 and up the matmuls of
  * ops_altup_unit()'s results; stream 0's place is overwritten. */
 Status ops_altup_join(const AltupStreams *call, AltupRows rows, float *projected, const float *norm,
                       int n_rows, void *out, int out_stride, cudaStream_t stream, Error *err);
 
-/* gates = max(gates - c, 0) in place, c being the mean of a row's gates plus `deviations` times their
- * standard deviation; rows have n gates and are `stride` apart. */
+/* gates = max(gates - c, 0) in place. c is the mean of a row's gates plus `deviations` times their standard
+ * deviation. Rows have n gates and are `stride` apart. */
 Status ops_cut_gates(float *gates, size_t stride, int n, float deviations, int n_rows, cudaStream_t stream,
                      Error *err);
 

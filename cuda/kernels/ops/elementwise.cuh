@@ -49,7 +49,7 @@ __device__ __forceinline__ float gated_product(Activation activation, float gate
   return __fdividef(c, 1 + __expf(-1.702f * c)) * (1 + u);
 }
 
-/* Rotates a pair of dimensions by an angle, given as {cosine, sine}. fmaf is written out, since the compiler
+/* Rotates a pair of dimensions by an angle, given as {cosine, sine}. fmaf is written out: else the compiler
  * could fuse the products differently in each kernel. */
 __device__ __forceinline__ void rotate(float &low, float &high, float2 angle) {
   const float turned = fmaf(low, angle.x, -(high * angle.y));

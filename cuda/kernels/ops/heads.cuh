@@ -1,12 +1,12 @@
-/* heads.cuh - RMSNorm of one head by a warp, for the kernel that makes queries, keys and values from
- * projections (norm_rope.cu) and for the matmul whose epilogue does so (linear/narrow/next.cuh); and the
- * factor of queries by position.
+/* heads.cuh - RMSNorm of one head by a warp, and the factor of queries by position. For the kernel that makes
+ * queries, keys and values from projections (norm_rope.cu), and for the matmul whose epilogue makes them
+ * (linear/narrow/next.cuh).
  *
  * A lane has kPairs pairs of dimensions, low[i] and high[i]: pairs lane, lane + 32, and so on. The squares of
- * a head are always added in one order: within 32 pairs, first the squares of pairs whose indices differ in
- * bit 0, then two such sums whose indices differ in bit 1, and so on; then the sums of each 32 pairs one
- * after another. heads_end.cuh, whose lanes have other pairs, adds in that order, too, so that a head has the
- * same bits from both. */
+ * a head are always added in one order. Within 32 pairs: first the squares of pairs whose indices differ in
+ * bit 0, then two such sums whose indices differ in bit 1, and so on. Then the sums of each 32 pairs, one
+ * after another. Lanes of heads_end.cuh have other pairs but add in the same order: a head gets the same
+ * bits. */
 #pragma once
 
 #include "cuda/kernels/ops/elementwise.cuh"
@@ -17,15 +17,15 @@ __device__ __forceinline__ float query_factor(float beta, float step, int positi
   return 1 + beta * logf(1 + floorf((float)position / step));
 }
 
-/* The sum of a pair's squares. fmaf is written out, since the compiler could fuse the products differently in
+/* The sum of a pair's squares. fmaf is written out: else the compiler could fuse the products differently in
  * each kernel. */
 __device__ __forceinline__ float squares_of(float low, float high) {
   return fmaf(low, low, high * high);
 }
 
 /* The sum of a head's squares in the order that the file's head gives: the first pairs of all lanes, then
- * their second pairs, and so on. With two pairs a lane keeps one of the two sums from the first exchange on,
- * which saves four shuffles. */
+ * their second pairs, and so on. With two pairs each lane keeps only one of the two sums after the first
+ * exchange. That saves four shuffles. */
 template <int kPairs> __device__ __forceinline__ float sum_of_squares(const float (&squares)[kPairs]) {
   if constexpr (kPairs == 2) {
     const bool odd = threadIdx.x % 2;

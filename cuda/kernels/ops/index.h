@@ -53,9 +53,9 @@ size_t index_row_scores(const IndexerConfig *sizes, int n_ctx_all);
 
 /* Writes the positions that each row attends to, ascending, to chosen[n_rows][index_most_chosen()], and their
  * number to n_chosen[n_rows]. A row with at most budget / block whole blocks attends to all positions up to
- * its own, and its scores are not written. A score is the sum over index queries q of max(q . key, 0), and 0
- * if it is NaN; of blocks with the same score the first are taken. PRECOND index_append() for these rows.
- * scores: device [n_rows][index_row_scores()]. */
+ * its own; its scores are not written. A score is the sum over index queries q of max(q . key, 0), or 0
+ * instead of NaN. Among blocks with the same score the first are taken. PRECOND index_append() for these
+ * rows. scores: device [n_rows][index_row_scores()]. */
 Status index_choose(const IndexCall *call, int n_rows, int n_ctx_all, float *scores, int *chosen,
                     int *n_chosen, cudaStream_t stream, Error *err);
 

@@ -223,8 +223,8 @@ __device__ __forceinline__ void make_finite(float (&low)[kMaxPairs], float (&hig
 }
 
 /* The keys or values of a warp in shared memory, on their way to a cache in 8 bits. Each lane stores the
- * numbers of its pairs, and loads kOwn successive dimensions of a head: so a lane has one scale to make, and
- * stores its bytes at once. Words of 16 bytes are swapped so that the loads of eight lanes are in different
+ * numbers of its pairs. Then it loads kOwn successive dimensions of a head, makes one scale for them and
+ * stores their bytes at once. Words of 16 bytes are swapped so that the loads of eight lanes are in different
  * banks. */
 template <int kMaxPairs, int kHeads> struct HeadsInOrder {
   static constexpr unsigned kNumbers = 64 * kMaxPairs, kLanes = 32 / kHeads, kOwn = kNumbers / kLanes;

@@ -105,12 +105,11 @@ Status ops_rms_norm_qk(float *rows, size_t stride, int n_q, int n_k, const float
 Status ops_centred_norm_heads(float *rows, size_t stride, int n_q, int n_k, int head_dim, const float *q_norm,
                               const float *k_norm, float eps, int n_tokens, cudaStream_t stream, Error *err);
 
-/* Makes queries, keys and values from fp32 projections, in each row first the queries, then keys, then
- * values. Each head of q and k gets RMSNorm (weights fp32 [head_dim]; NULL: no norm, but see plain_qk_norm)
- * and rope over pairs (i, i + rotary_dim / 2) or (2 i, 2 i + 1), and q is multiplied by its position's
- * factor. q is stored as fp16 [n_tokens][n_heads][head_dim], k and v at position pos[t] of the cache
- * (pages.h) unless pos[t] is negative. k_as_v: there are no projections of v, and v is k before norm and
- * rope. */
+/* Makes queries, keys and values from fp32 projections; a row has first the queries, then keys, then values.
+ * Each head of q and k gets RMSNorm (weights fp32 [head_dim]; NULL: no norm, but see plain_qk_norm), then
+ * rope over pairs (i, i + rotary_dim / 2) or (2 i, 2 i + 1). q is also multiplied by its position's factor. q
+ * is stored as fp16 [n_tokens][n_heads][head_dim]. k and v are stored at position pos[t] of the cache
+ * (pages.h), unless pos[t] is negative. k_as_v: v has no projections and is k before norm and rope. */
 typedef struct QkvHeads {
   int n_heads, n_kv_heads, head_dim; /* n_kv_heads 0: only queries */
   int n_ctx;                         /* positions of a page */

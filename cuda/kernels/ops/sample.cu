@@ -454,7 +454,7 @@ struct Ways {
 };
 
 /* About how many blocks of scores_kernel fill a GPU. In steps of up to 1,024 sequences of Qwen3-8B it takes
- * 127 us in the mean, with kBlocks for each 354 (H200). */
+ * 127 us in the mean; with kBlocks blocks for each sequence it takes 354 us (H200). */
 static const int kScoresBlocks = 4096;
 
 template <class Picks>

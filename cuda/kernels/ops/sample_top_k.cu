@@ -1,12 +1,12 @@
 /* sample_top_k.cu - a pick with a top-k of up to 64 as one kernel.
  *
- * Each warp finds the best token, called the first, of its group, one of kGroups runs of ids. The last block
- * to finish continues. The k-th of the firsts is a lower bound of the k-th token, so only the k groups whose
- * firsts reach this bound can hold a token that stays. The block reads these groups again, puts the tokens
- * that reach the bound into shared memory (few more than k, unless the vocabulary is sorted by score), and
- * ranks each token by counting the greater tokens. Before that, the firsts are thinned out likewise: the k-th
- * of the maxima of each six firsts is a lower bound of the k-th first. Then top-p, min-p and the draw are
- * sums over at most 64 weights.
+ * A group is one of kGroups runs of ids. Each warp finds its group's best token, called the first. The last
+ * block to finish continues. The k-th of the firsts is a lower bound of the k-th token, so only the k groups
+ * whose firsts reach this bound can hold a token that stays. The block reads these groups again. It puts the
+ * tokens that reach the bound into shared memory: few more than k, unless the vocabulary is sorted by score.
+ * It ranks each of them by counting the greater tokens. Before that, the firsts are thinned out likewise: the
+ * k-th of the maxima of each six firsts is a lower bound of the k-th first. Then top-p, min-p and the draw
+ * are sums over at most 64 weights.
  *
  *     group     0    1    2    3  ...  767
  *     first     7.1  3.0  9.4  0.2     1.1      k = 2: the bound is 7.1, groups 0 and 2 are read again

@@ -120,7 +120,7 @@ __global__ void __launch_bounds__(kThreads) tokens_kernel(Ngrams a, int n_rows, 
   }
 }
 
-/* The convolution's input of a row; that of a negative row, from before the call, is in the state, or 0
+/* The convolution's input of a row. A negative row is from before the call: its input is in the state, or 0
  * before position 0. */
 __device__ __forceinline__ float input_of(const Ngrams &a, int pos, int row, int column) {
   const int width = a.n * a.hidden, n_tail = (a.taps - 1) * a.longest;

@@ -1,9 +1,9 @@
 /* streams_few.cu - see streams_few.h.   Reference: src/cpu/mixers/streams.c.
  *
- * down_kernel: a block has kOut rows of down and inject, and all inputs: a thread has the same vectors of 8
+ * down_kernel: a block has kOut rows of down and inject, and all inputs. A thread has the same vectors of 8
  * inputs of each row, and loads their weights before it waits for the streams. Every block adds the injection
- * to the streams itself. Each vector of the result is stored by one of the blocks, not in place, since other
- * blocks can still be reading the streams.
+ * to the streams itself. Each vector of the result is stored by one of the blocks. It is not stored in place,
+ * because other blocks can still be reading the streams.
  * up_kernel: a warp has a column of h. Eight lanes multiply the row of `up` of one stream. */
 #include "cuda/kernels/ops/streams_few.h"
 

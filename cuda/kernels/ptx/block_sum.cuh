@@ -4,7 +4,7 @@
 #include "cuda/kernels/ptx/lanes.cuh"
 
 /* Sum over the block, the same in every thread; the order of additions depends only on kThreads. PRECOND a
- * __syncthreads() lies between two sums, as both use the same shared memory. */
+ * __syncthreads() lies between two sums, because both use the same shared memory. */
 template <int kThreads> __device__ float block_sum(float value) {
   __shared__ float sums[kThreads / 32];
   value = warp_sum(value);

@@ -42,12 +42,12 @@ __device__ __forceinline__ void barrier_arrive(SharedBarrier barrier) {
   asm volatile("mbarrier.arrive.shared.b64 _, [%0];" ::"r"(barrier.address) : "memory");
 }
 
-/* barrier_arrive() if `arrives`, but not before the thread knows `read`, which it computed from numbers in
- * shared memory; the value does not matter. A fake dependence, without which the copy that the arrival
- * permits could overtake the loads: a plain arrival, though a release, does not wait for the thread's loads
- * in flight, and ptxas moves it above their first use. Without the dependence planes_wgmma scaled
- * products with the scales of a later unit, once in 300 launches; with it never (LOG.md, "Faults that were
- * hard to see"). */
+/* barrier_arrive() if `arrives`, but not before the thread knows `read`, a value that it computed from
+ * numbers in shared memory. The value does not matter; it is a fake dependence. A plain arrival, though a
+ * release, does not wait for the thread's loads in flight, and ptxas moves it above their first use. The copy
+ * that the arrival permits could then overtake the loads. Without the dependence planes_wgmma scaled products
+ * with the scales of a later unit, once in 300 launches; with it never (LOG.md, "Faults that were hard to
+ * see"). */
 __device__ __forceinline__ void barrier_arrive_after_reads(SharedBarrier barrier, bool arrives,
                                                            uint32_t read) {
   asm volatile("{\n.reg .pred arrives, any, none;\nsetp.ne.u32 arrives, %1, 0;\n"

@@ -13,17 +13,17 @@ __device__ __forceinline__ uint32_t shared_address(const void *p) {
   return (uint32_t)__cvta_generic_to_shared(p);
 }
 
-/* Returns v, opaque to the optimiser: values derived from it are computed at their use and not hoisted out of
- * loops, where they would occupy registers (the fused step of four tokens without it: 20 bytes of spills,
- * ptxas -v). Only the compiler before ptxas is bound by it: in the machine code it is no instruction, and
- * orders nothing. */
+/* Returns v, opaque to the optimiser. Values derived from it are computed where they are used, not before a
+ * loop, where they would occupy registers. (The fused step of four tokens without it: 20 bytes of spills,
+ * ptxas -v.) It binds only the compiler before ptxas: in the machine code it is no instruction, and orders
+ * nothing. */
 __device__ __forceinline__ int opaque(int v) {
   asm volatile("" : "+r"(v));
   return v;
 }
 
-/* Compiler barrier: keeps later loads below this point, as an earlier load would occupy registers longer. It
- * is no fence of memory. (CUDA 13.0 gives the fused steps the same registers and spills without it.) */
+/* Compiler barrier: keeps later loads below this point. Moved up, they would occupy registers longer. It is
+ * no fence of memory. (CUDA 13.0 gives the fused steps the same registers and spills without it.) */
 __device__ __forceinline__ void compiler_fence() {
   asm volatile("" ::: "memory");
 }
@@ -119,8 +119,7 @@ __device__ __forceinline__ void mma_f16_m16n8k16(float (&c)[4], const uint32_t (
 #endif
 }
 
-/* mma_f16_m16n8k16() of bf16. Before compute capability 8.0, which brought the instruction, the sums become
- * NaN. */
+/* mma_f16_m16n8k16() of bf16. Needs compute capability 8.0: on older chips the sums become NaN. */
 __device__ __forceinline__ void mma_bf16_m16n8k16(float (&c)[4], const uint32_t (&a)[4], uint32_t b0,
                                                   uint32_t b1) {
 #if __CUDA_ARCH__ >= 800
@@ -133,8 +132,8 @@ __device__ __forceinline__ void mma_bf16_m16n8k16(float (&c)[4], const uint32_t 
 #endif
 }
 
-/* h[2]: the four E4M3 codes of a word, in their order, as halves; NaN codes become NaN. Before compute
- * capability 8.9, which brought the instruction, all become NaN. */
+/* h[2]: the four E4M3 codes of a word, in their order, as halves. NaN codes become NaN. Needs compute
+ * capability 8.9: on older chips all become NaN. */
 __device__ __forceinline__ void e4m3_halves(uint32_t word, uint32_t (&h)[2]) {
 #if __CUDA_ARCH__ >= 890
   asm("{\n.reg .b16 low, high;\nmov.b32 {low, high}, %2;\ncvt.rn.f16x2.e4m3x2 %0, low;\n"

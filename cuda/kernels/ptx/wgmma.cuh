@@ -99,7 +99,7 @@ template <int kNewest> __device__ __forceinline__ void wgmma_wait() {
   asm volatile("wgmma.wait_group.sync.aligned %0;" ::"n"(kNewest) : "memory");
 }
 
-/* Keeps the arithmetic that computes v above this point: nvcc would sink it past a wgmma_wait<>(), where it
+/* Keeps the arithmetic that computes v above this point. nvcc would sink it past a wgmma_wait<>(), where it
  * does not overlap wgmma in flight. ptxas still sinks it, unless a branch follows: seen in the machine code
  * of attention_wgmma.cu (LOG.md, "What ptxas does"). */
 template <int kN> __device__ __forceinline__ void compute_now(float (&v)[kN]) {

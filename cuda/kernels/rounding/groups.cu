@@ -1,8 +1,8 @@
 /* groups.cu - rounds groups of weights to 4 bits; see rounding.h.
  *
- * A warp has one group of one output: lane l holds inputs l, l + 32, ... Candidates are judged one to a
- * lane, so that no sum goes across lanes; arithmetic is that of the CPU's kernels, to the bit where the
- * operands are the same (the compiler does not fuse multiplications and additions of this file). */
+ * A warp has one group of one output: lane l holds inputs l, l + 32, ... Each candidate is judged by one
+ * lane, so no sum goes across lanes. The arithmetic is that of the CPU's kernels; equal operands give equal
+ * bits. (The compiler does not fuse multiplications and additions of this file.) */
 #include <cuda_fp16.h>
 #include <math.h>
 #include <stdint.h>

@@ -110,9 +110,9 @@ Status rounding_reverse(int n, const float *h, double more, int size, float *c, 
 /* Factors the block on the diagonal at column k; sets *indefinite to 1 if it is not positive definite. */
 Status rounding_factor_block(int size, int k, float *c, int *indefinite, cudaStream_t stream, Error *err);
 /* For rows `first` to end - 1 of m[size][size]: let b be the row's numbers in columns k to k + ROUNDING_BLOCK
- * - 1. They become the solution x of L x = b, L being c's block on the diagonal at k. negated [end - first]
- * [ROUNDING_BLOCK], unless NULL, becomes -x. With `identity` -b stands for b in rows before k, and the row of
- * the identity matrix from k on. */
+ * - 1. They become the solution x of L x = b, where L is c's block on the diagonal at k. negated [end -
+ * first] [ROUNDING_BLOCK] = -x, unless NULL. With `identity`, rows before k take -b for b; rows from k on
+ * take their row of the identity matrix. */
 Status rounding_solve_rows(int size, int k, const float *c, int first, int end, bool identity, float *m,
                            float *negated, cudaStream_t stream, Error *err);
 /* lower[n][n] from the transposed inverse t[size][size] of the factor of J H J. */

@@ -7,10 +7,9 @@
 #include "cuda/one/residual.h"
 #include "cuda/one/weights.h"
 
-/* For LEAST_ROWS to MOST_ROWS rows five kernels a layer were measured as the fastest (LOG.md, "A layer as
- * five kernels") where no fused step runs; more rows are faster by narrow_wgmma. MOST_ROWS_OF_FEW_WEIGHTS
- * takes the place of MOST_ROWS in layers whose o has fewer than FEW_WEIGHTS weights (Qwen3-8B's o has as
- * many). */
+/* Where no fused step runs, five kernels a layer are the fastest for LEAST_ROWS to MOST_ROWS rows (LOG.md, "A
+ * layer as five kernels"). More rows are faster by narrow_wgmma. If the layer's o has fewer than FEW_WEIGHTS
+ * weights, MOST_ROWS_OF_FEW_WEIGHTS takes the place of MOST_ROWS. (Qwen3-8B's o has FEW_WEIGHTS weights.) */
 enum {
   LEAST_ROWS = 2,
   MOST_ROWS = LINEAR_MOST_PLANES,

@@ -18,8 +18,8 @@ bool narrow_five_kernels(const BackendState *s, int layer, int n_rows);
  * for which narrow_five_kernels() is false. */
 bool narrow_three_kernels(const BackendState *s, int layer, int n_rows);
 
-/* If the first matmul of the layer after this one takes planes of the residual stream, and nothing changes
- * the stream before it, sets *next so that the call that adds to that stream makes these planes. */
+/* Sets *next so that the call, which adds to the residual stream, makes planes of the stream. Does so only if
+ * the next layer's first matmul takes planes and nothing changes the stream before it. */
 void narrow_give_next(BackendState *s, int layer, int n_rows, LinearNext *next);
 
 /* True if this matmul of the layer is a kernel of this form. Then also sets kernel, planes, norm and next of

@@ -24,7 +24,7 @@ static Status visit_projections(const Visit *v, const DeviceProjections *p, int 
   return STATUS_OK;
 }
 
-/* Visits a layer's matrices but for HELD_ROUTER, HELD_SMALL and HELD_HEADS, which special kernels read. */
+/* Visits a layer's matrices except HELD_ROUTER, HELD_SMALL and HELD_HEADS, which special kernels read. */
 static Status visit_layer(const Visit *v, const DeviceLayer *l, Error *err) {
   for (int group = 0; group < N_JOINED; group++) TRY(visit_projections(v, &l->joined[group], v->rows, err));
   for (int which = 0; which < N_LAYER_LINEARS; which++)
@@ -34,7 +34,7 @@ static Status visit_layer(const Visit *v, const DeviceLayer *l, Error *err) {
   return v->work(v->user, &l->experts.down, true, v->rows, err);
 }
 
-/* Visits all matrices but those that only drafters have (draft.c), up to the first that fails. */
+/* Visits all matrices except those that only drafters have (draft.c), up to the first that fails. */
 static Status visit_all(const Visit *v, Error *err) {
   const BackendModel *m = v->model;
   for (int i = 0; i < m->model->config.n_layers; i++) TRY(visit_layer(v, &m->layers[i], err));

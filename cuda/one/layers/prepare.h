@@ -8,8 +8,8 @@
  * workspace of the kernels large enough. */
 Status prepare_matrices(BackendModel *loaded, const StateOptions *options, Error *err);
 
-/* STATUS_MODEL if StateOptions.invariant is not possible: with activations of 8 bits or a kernel (NULL:
- * none) that the user chose, with weights that the CPU multiplies, or where more than one GPU shares each
+/* STATUS_MODEL if StateOptions.invariant is not possible: with activations of 8 bits, with a kernel that the
+ * user chose (NULL: none), with weights that the CPU multiplies, or with several GPUs that share each
  * layer. */
 Status prepare_check_options(bool int8_activations, const char *kernel, bool on_host, int split, Error *err);
 

@@ -55,7 +55,7 @@ struct Args {
 
 #ifdef __CUDA_ARCH_FEAT_SM90_ALL
 
-/* Tiles of the same outputs follow each other, then the tiles of the head's other outputs. */
+/* Tiles are numbered by head, then row tile, then token tile (fastest). */
 template <class S> struct Tile {
   int head, row_tile, token_tile, first; /* first: the tile's first token */
 
@@ -82,7 +82,7 @@ constexpr int kBatch = 2; /* bf16: products, of 16 inputs each, that are waited 
 /* Operands of a stage's weights that are multiplied from registers. */
 typedef uint32_t Operands[kIn / 16][4];
 
-/* acc (+)= the products of a stage. A batch of bf16 is multiplied while the next one is converted. */
+/* acc = the products of a stage, or acc += them with `add`. bf16 is converted a batch ahead of wgmma. */
 template <class S>
 __device__ __forceinline__ void multiply_stage(float (&acc)[S::kTokens / 2], Operands &operands,
                                                const unsigned char *stage, bool add) {
@@ -196,8 +196,8 @@ struct TimedShape {
 constexpr TimedShape shapes[] = {DENSE_WGMMA_TILES(TILE)};
 #undef TILE
 
-/* The shape that is expected to be the fastest, by the largest number of tiles of a block times the time of a
- * step of 64 inputs. A tile has equally many steps in all shapes. */
+/* The shape with the least expected time: the most tiles of a block times the time of a step of 64 inputs.
+ * A tile has equally many steps in all shapes. */
 const TimedShape &fastest(const Product &p) {
   const auto us = [&](const TimedShape &s) {
     const int n_tiles = p.n_heads * ceil_div(p.n_out, s.rows) * ceil_div(p.n_tokens, s.tokens);

@@ -1,4 +1,4 @@
-/* halves.cuh - dense weights of 16 bits as the fp16 that tensor cores multiply by fp16 activations.
+/* halves.cuh - fp16 and bf16 weights as fp16, for tensor cores with fp16 activations.
  * Included by dense_tensorcore.cu and dense_wgmma.cu. */
 #pragma once
 

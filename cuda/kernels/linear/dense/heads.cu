@@ -3,10 +3,10 @@
  *
  *     y[t][h][o] = sum_i w[h][o][i] x[t][h][i]      fp16, with fp32 sums
  *
- * Up to kFew tokens: mma; a block has 16 rows of a matrix, and its four warps divide the inputs. The block
- * requests up to 512 inputs of each row before it waits for the kernel that makes x. More tokens: cuBLAS, all
- * heads in one call, or kFew tokens at a time if it is not loaded. Where a token's bits must not depend on
- * how many tokens there are: on Hopper dense_wgmma for any number, elsewhere kFew tokens at a time.
+ * Up to kFew tokens: mma. A block has 16 rows of a matrix; its four warps divide the inputs. The block
+ * requests up to 512 inputs of each row before it waits for the kernel that makes x.
+ * More tokens: one call of cuBLAS for all heads. Without cuBLAS: kFew tokens at a time.
+ * If a token's bits must not depend on how many tokens there are: dense_wgmma on Hopper, else kFew at a time.
  *
  * READS  the weights once a launch. */
 #include "cuda/kernels/linear/dense/heads.h"
@@ -23,9 +23,9 @@ constexpr int kFew = 8, kWarps = 4, kThreads = 32 * kWarps;
 constexpr int kRows = 16, kChunk = 32; /* rows and inputs that a warp multiplies at once */
 constexpr int kDeep = 4;               /* chunks that a warp has in flight */
 
-/* A warp's chunks of kRows rows of a head's matrix: every kWarps-th. Lane (g, t) loads inputs 8 t .. 8 t + 7
- * of a chunk of rows g and g + 8, 16 bytes each. mma expects other inputs in these registers; since x has the
- * same order, sums are the same. */
+/* A warp's chunks of kRows rows of a head's matrix: every kWarps-th chunk. Lane (g, t) loads inputs
+ * 8 t .. 8 t + 7 of a chunk, from rows g and g + 8: 16 bytes of each. mma expects other inputs in these
+ * registers. x has the same order, so the sums are the same. */
 struct Chunks {
   const uint4 *rows[2];
   int vectors; /* of a row */
@@ -92,7 +92,7 @@ Status run_few(const LinearHeads &a, cudaStream_t stream, Error *err) {
                 stream, true, "heads", err, a);
 }
 
-/* Row blockIdx.x of `to` = a row of weights as fp16, times its factor, then zeros. */
+/* Row blockIdx.x of `to` = that row of `from` as fp16, times its factor; zeros from n_in to to_stride. */
 template <typename T>
 __global__ void halves_kernel(const T *from, const float *factors, size_t stride, int n_in, int to_stride,
                               __half *to) {

@@ -3,16 +3,16 @@
  *
  *     y[m][o] = sum_i (q[i][o] - z[g(i)][o]) s[g(i)][o] x[m][i]
  *
- * A warp has 8 outputs of all tokens and adds their products from the first input to the last, 16 inputs at a
- * time, by mma m16n8k16. awq_wgmma in whole tiles computes the same chain for more tokens: mma and wgmma give
- * the same bits, whichever operand the weights are. (narrow_wgmma is faster, because it divides the inputs
- * among warps and blocks.)
+ * A warp has 8 outputs of all tokens. It adds their products by mma m16n8k16, from the first input to the
+ * last, 16 inputs at a time. For more tokens awq_wgmma in whole tiles computes the same chain: mma and wgmma
+ * give the same bits, whichever operand the weights are. (narrow_wgmma is faster, because it divides the
+ * inputs among warps and blocks.)
  *
  * A chain is bound by latency: each product waits for the one before and for its weights to be dequantised.
- * So x is operand a (16 tokens) and the weights are operand b (8 outputs): a warp dequantises half as many as
- * with 16 outputs, and there are twice as many warps. Two warps share a tile row: one has its rows 0 .. 7,
- * the other rows 8 .. 15. At the end they exchange sums through shared memory, since the epilogue wants rows
- * g and g + 8 (gate and up of an output) in one lane.
+ * So x is operand a (16 tokens) and the weights are operand b (8 outputs). A warp then dequantises half as
+ * many weights as with 16 outputs, and there are twice as many warps. Two warps share a tile row: one has
+ * rows 0 .. 7, the other rows 8 .. 15. At the end they exchange sums through shared memory, because the
+ * epilogue wants rows g and g + 8 (gate and up of an output) in one lane.
  *
  *   stage  of 256 inputs: x [4][tokens][128 bytes], 128-byte swizzle; weights [rows][4 tiles]; scales and
  *          zeros [rows][kParts]. The last stage may be partly filled; past n_in x is 0
@@ -105,8 +105,8 @@ template <class S> __device__ __forceinline__ void load_groups(const Args &a, co
     });
 }
 
-/* Scales and zeros as they lie in a stage. Zeros of integers become halves where they are used, since to
- * convert them right after the read would stall the warp. */
+/* Scales and zeros as they lie in a stage. Zeros of integers become halves only where they are used: a
+ * conversion right after the read would stall the warp. */
 template <class W> struct Staged {
   typename W::Meta meta;
   __device__ __forceinline__ void read(const unsigned char *at, int g) { meta = W::staged_meta(at, g); }
@@ -139,7 +139,7 @@ template <class S> struct Tile {
         ldmatrix_x4(x[m][j], x_at + (uint32_t)(m * 16 * 128 + ((2 * j + lane / 16) ^ (lane % 8)) * 16));
   }
 
-  /* A combination of one word of each load: code that depends on it cannot come before any of the loads. */
+  /* One word of each load, combined. Code that depends on it cannot come before any of the loads. */
   __device__ __forceinline__ uint32_t some_bits() const {
     uint32_t bits = 0;
 #pragma unroll
@@ -165,8 +165,8 @@ template <class S> struct Tile {
   }
 };
 
-/* A warp multiplies half of a tile row. Each tile is read while the one before is multiplied; after the last
- * stage its first tile is read again, since without a branch the compiler overlaps more. */
+/* A warp multiplies half of a tile row. Each tile is read while the one before is multiplied. After the last
+ * stage its first tile is read again: without a branch the compiler overlaps more. */
 template <class S, int kHalf>
 __device__ __forceinline__ void multiply_half(const Args &a, const Ring &ring, int row,
                                               float (&sums)[S::kGroups][4]) {
@@ -212,9 +212,8 @@ __device__ __forceinline__ void multiply_half(const Args &a, const Ring &ring, i
   }
 }
 
-/* Multiplies the warp's half of a tile row; then one of the two warps stores the results of the first 16
- * tokens, the other warp those of the next 16. store_fragments() wants rows g and g + 8 of a tile in a
- * lane. */
+/* Multiplies the warp's half of a tile row. Then one of the two warps stores the results of the first 16
+ * tokens, the other those of the next 16. store_fragments() wants rows g and g + 8 of a tile in a lane. */
 template <class S>
 __device__ __forceinline__ void multiply_row(const Args &a, const Ring &ring, int row, int half,
                                              float *exchange) {

@@ -3,8 +3,8 @@
  *
  *     y[m][o] = sum_i (q[i][o] - z[g(i)][o]) s[g(i)][o] x[m][i]
  *
- * The cuts, the ring and the mailbox are those of wgmma_parts.cuh: a block has four warpgroups, for 128
- * outputs and every other unit or, for matrices of few tiles, for 64 outputs and every fourth unit. The
+ * The cuts, the ring and the mailbox are those of wgmma_parts.cuh. A block has four warpgroups: for 128
+ * outputs and every other unit, or in matrices of few tiles for 64 outputs and every fourth unit. The
  * warpgroups take turns at the tensor cores. They multiply by add_stages() (wgmma_stages.cuh).
  *
  *   stage  x [kTiles][kTokens][128 bytes], 128-byte swizzle; then as wgmma_parts.cuh
@@ -12,9 +12,9 @@
  * Weights have 4 bits, FP4 or FP8; the epilogue multiplies by the factors of FP4 and FP8. Up to 64 tokens
  * (FP8: 48) a row's bits do not depend on other rows: one tile holds all rows, and it is cut into the same
  * units.
- * PRECOND  group % kBlockIn == 0, kBlockIn = 16, 32, 64 or, in units of two tiles, 128 (FP4: kBlockIn = 64, a
- *          tile's inputs, which have four groups); x 16-byte aligned, x_stride % 8 == 0; at most as many
- *          blocks as SMs.
+ * PRECOND  group % kBlockIn == 0; x 16-byte aligned; x_stride % 8 == 0; at most as many blocks as SMs.
+ *          kBlockIn is 16, 32, 64, or 128 in units of two tiles. FP4: kBlockIn = 64, a tile's inputs, which
+ *          have four groups.
  * READS    weights once for every kTokens tokens, x once for every 64 kOutGroups outputs. */
 #include <algorithm>
 
@@ -30,8 +30,8 @@ template <class W> constexpr int tiles_of(int tokens, int out_groups) {
   return (tokens > 64 && out_groups == 1) || (tokens >= 64 && W::kVectors > 1) ? 1 : 2;
 }
 
-/* kBatch steps of 16 inputs are dequantised at a time (add_stages()): with more than 64 tokens one, since
- * registers do not suffice for two. */
+/* kBatch steps of 16 inputs are dequantised at a time (add_stages()). With more than 64 tokens registers
+ * suffice for one step only. */
 template <class W, int kTokens, int kBlockIn, int kOutGroups>
 struct Shape : ShapeOf<W, kTokens, tiles_of<W>(kTokens, kOutGroups) * kTileIn,
                        tiles_of<W>(kTokens, kOutGroups) * kTileIn / kBlockIn, kOutGroups, 4 / kOutGroups,
@@ -139,8 +139,8 @@ constexpr TokenShape shapes[] = {shape<16>(), shape<32>(), shape<48>(),
 constexpr int kShapes = sizeof shapes / sizeof *shapes;
 
 /* Replaces a tile of 96 or 128 tokens by two of 48 or 64 where these are faster (LOG.md, "Two tiles of
- * tokens"): for 4 bits in groups of a multiple of 128, and for FP4 above 96 tokens, both only if tiles of
- * 128 outputs are fewer than SMs, and every tile gets its own SM. *wide: tiles of 128 outputs, else of 64. */
+ * tokens"): with 4 bits in groups of a multiple of 128, and with FP4 above 96 tokens. Tiles of 128 outputs
+ * must be fewer than SMs, and each new tile must get its own SM. *wide: tiles of 128 outputs, else of 64. */
 void divide_tokens(const LinearArgs &args, const TokenShape **shape, bool *wide) {
   const TokenShape *s = *shape;
   const int n_wide = ceil_div(args.w->n_out, 128), n_sms = args.device.n_sms;
@@ -153,7 +153,7 @@ void divide_tokens(const LinearArgs &args, const TokenShape **shape, bool *wide)
   *shape = s, *wide = of_128;
 }
 
-/* Launches shape `variant`, from 1 on: for each number of tokens first tiles of 64 outputs, then of 128. 0:
+/* Launches shape `variant`, counted from 1: for each number of tokens, tiles of 64 outputs, then of 128. 0:
  * the smallest shape that holds all tokens, or the largest if none does, unless divide_tokens() replaces it.
  * Its tiles have 128 outputs if there are at least as many such tiles as SMs, else 64. */
 Status launch_narrow_wgmma(const LinearArgs &args, Error *err) {

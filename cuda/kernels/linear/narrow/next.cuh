@@ -1,8 +1,8 @@
 /* next.cuh - epilogues of planes_wgmma that make the next kernel's operand (LinearCall.next).
  *
- * When all sums of a tile are in one block, the block's warps write the sums to shared memory as rows of
- * tokens. Then a warp takes a token, whose 128 results are a unit of the next matmul's x or a head. The
- * warp's loads from device memory are in flight before the sums of other blocks come.
+ * When a block has all sums of a tile, its warps write them to shared memory as rows of tokens. Then a warp
+ * takes a token: its 128 results are a unit of the next matmul's x, or a head. The warp's loads from device
+ * memory are in flight before the sums of other blocks come.
  *
  *   staging  [kInGroups][8 kOwn tokens][kStagingStride] fp32, after the memory of exchange_sums()
  *
@@ -44,8 +44,8 @@ template <class S> constexpr int staging_bytes() {
  *   fetch(i, token)           loads what the warp's i-th token needs
  *   finish(i, token, sums)    stores the token, whose 128 results are `sums` */
 
-/* Adds to the residual stream, then makes planes of the stream times the weight of the next matmul's norm,
- * and the stream's sums of squares, as quantise_rows() does. */
+/* Adds to the residual stream. Then makes, as quantise_rows() does, planes of the stream times the next
+ * norm's weight, and the stream's sums of squares. */
 template <class S> struct NormEnd {
   static constexpr bool kGated = false;
   const Epilogue &out;
@@ -84,7 +84,7 @@ template <class S> struct NormEnd {
   }
 };
 
-/* Makes planes of the gated product, which is rounded to fp16 first, as if it were stored between kernels. */
+/* Rounds the gated product to fp16, as if it were stored between kernels, and makes planes of it. */
 template <class S> struct GatedEnd {
   static constexpr bool kGated = true;
   const NextArgs &next;
@@ -107,8 +107,8 @@ template <class S> struct GatedEnd {
   }
 };
 
-/* RMSNorm and rope of a head, as qk_norm_rope_append_kernel() computes them for heads of 128 whose pairs are
- * (i, i + 64); stores q in fp16, and k and v in the cache unless the token's position is negative. */
+/* RMSNorm and rope of a head, as qk_norm_rope_append_kernel() computes them for heads of 128 with pairs
+ * (i, i + 64). Stores q in fp16; k and v go to the cache, but not for a negative position. */
 template <class S> struct HeadsEnd {
   static constexpr bool kGated = false;
   const QkvHeads &a;

@@ -6,11 +6,11 @@
  *   planes_wgmma  up to 32 tokens, two planes: x to 16 bits, d = max |x| / 32512
  *   int8_wgmma    9 tokens and more, one plane: x to 8 bits, d = max |x| / 127 (--act int8)
  *
- * Two kernels. The first quantises x, or with LinearCall.norm the residual stream times the norm's weight; it
- * does not run if x comes as LinearCall.planes. The second multiplies; its blocks and its ring are those of
- * wgmma_parts.cuh, and with a norm it multiplies its sums by 1 / rms. A unit is 128 inputs. A product sums
- * one part of a unit for kChunk tokens. The four consumer warps on a scheduler take turns: one waits for
- * wgmma while others unpack or scale.
+ * The first of two kernels quantises x, or with LinearCall.norm the residual stream times the norm's weight.
+ * It does not run if x comes as LinearCall.planes. The second multiplies. Its blocks and its ring are those
+ * of wgmma_parts.cuh; with a norm it multiplies its sums by 1 / rms. A unit is 128 inputs. A product sums one
+ * part of a unit for kChunk tokens. The four consumer warps on a scheduler take turns: one waits for wgmma
+ * while others unpack or scale.
  *
  *   stage  a unit of x (quantise.cuh); then as wgmma_parts.cuh
  *
@@ -39,9 +39,9 @@ __global__ void quantise_x(const __half *x, int x_stride, int n_tokens, int n_in
   PlanesUnit<kTokens, kParts, kPlanes>::store(to, token / kTokens * n_units + unit, token % kTokens, lane, v);
 }
 
-/* quantise_x() of rows in fp32 times the weight of their RMSNorm. The matmul multiplies its sums by 1 / rms,
- * which it computes from squares [n_tokens][n_units], each unit's sum of squares. The weight is read before
- * the wait. */
+/* quantise_x() of fp32 rows times the weight of their RMSNorm. squares [n_tokens][n_units]: each unit's sum
+ * of squares. From these the matmul computes 1 / rms, by which it multiplies its sums. The weight is read
+ * before the wait. */
 template <int kTokens, int kParts>
 __global__ void quantise_rows(const float *x, const float *weight, int n_tokens, int n_in, int n_units,
                               unsigned char *to, float *squares) {
@@ -93,8 +93,8 @@ struct Args : PartArgs {
 
 #ifdef __CUDA_ARCH_FEAT_SM90_ALL
 
-/* State of a consumer thread. Shared memory is addressed by 32-bit numbers, and a lane's offsets are computed
- * once: the compiler would compute them again for each unit. */
+/* State of a consumer thread. Shared addresses are 32-bit numbers, and a lane's offsets are computed once:
+ * the compiler would compute them again for each unit. */
 template <class S> struct Consumer : StageCursor<S, S::kInGroups> {
   const float *inverse; /* [tokens] 1 / rms in shared memory, or NULL */
   using StageCursor<S, S::kInGroups>::stage;
@@ -132,8 +132,8 @@ template <class S> struct Consumer : StageCursor<S, S::kInGroups> {
     }
   }
 
-  /* Frees the unit's stage, and goes on to this thread's next unit. `read` is made of the scales that add()
-   * read: barrier_arrive_after_reads() has it as a fake operand, and so arrives after the reads. */
+  /* Frees the unit's stage, and goes on to this thread's next unit. `read` combines the scales that add()
+   * read. barrier_arrive_after_reads() takes it as a fake operand, so it arrives after the reads. */
   __device__ __forceinline__ void release(uint32_t read) {
     __syncwarp();
     barrier_arrive_after_reads(full + S::kStages * 8, threadIdx.x % 32 == 0, read);

@@ -24,9 +24,9 @@
  *                    3: 1 / rms (planes_wgmma.cu); 4 and 5: a group's staging memory (next.cuh)
  *   mailbox          0 -> a block's sums, sent at most once a launch -> 0, by the thread that has read them
  *
- * A Shape S is derived from ShapeOf, whose kParts are the parts of a unit with a scale each; it adds
- * kMovesRegisters and first_token(n_tokens, token_tile), the first token of a tile. Included by
- * narrow_wgmma.cu, planes_wgmma.cu and next.cuh. */
+ * A Shape S is derived from ShapeOf; kParts are the parts of a unit with a scale each. S adds kMovesRegisters
+ * and first_token(n_tokens, token_tile), the first token of a tile. Included by narrow_wgmma.cu,
+ * planes_wgmma.cu and next.cuh. */
 #pragma once
 
 #include "cuda/kernels/linear/kernel.cuh"
@@ -62,13 +62,13 @@ struct ShapeOf {
   static constexpr int kStageBytes = (kGroupsAt + kGroupBytes + 1023) / 1024 * 1024;
   static constexpr int kExchangeBytes = kInGroups > 1 ? 16 * kOwn *kInGroups *kConsumers : 0;
   static constexpr int kFitting = (kMost * 1024 - kExchangeBytes) / kStageBytes;
-  /* A slot always serves the same group. If groups took turns in it, one could wait for phase n + 1 of `full`
-   * while phase n is incomplete: phase n - 1 has the same parity, so that the wait would end at once. Two
-   * slots a group, since a group releases a slot only after it has its next slot. */
+  /* A slot always serves the same group. If groups shared it, one could wait for phase n + 1 of `full` while
+   * phase n is incomplete. That wait would end at once: phase n - 1 has the same parity. A group needs two
+   * slots, because it releases one only after it has the next. */
   static constexpr int kStages = (kFitting < 16 ? kFitting : 16) / kInGroups * kInGroups;
-  /* kEarly stages of weights are loaded before x of the first stage has come. While all SMs load, the small
-   * kernels before this one and the first x take longer, so with at most 16 tokens early stages are at most
-   * 48 KB of weights; with more, loading all stages pays nevertheless (LOG.md, "Early loads"). */
+  /* kEarly stages of weights are loaded before x of the first stage has come. These loads slow the small
+   * kernels before this one and the first x. So with at most 16 tokens they are at most 48 KB. With more
+   * tokens, loading all stages pays nevertheless (LOG.md, "Early loads"). */
   static constexpr int kFew = 48 * 1024 / kWBytes, kEarly = kTokens <= 16 && kFew < kStages ? kFew : kStages;
   static constexpr size_t kSharedBytes = (size_t)kStages * kStageBytes + kExchangeBytes + 1024; /* to align */
   static_assert(kStages >= 2 * kInGroups || kInGroups == 1, "two stages for each group");
@@ -95,7 +95,7 @@ __device__ __forceinline__ int first_unit(const Cut &cut, int block) {
   return block * cut.n_units + min(block, cut.n_longer);
 }
 
-/* The block, `block` or one of the few after it, that has the unit before `end`. */
+/* The block that has unit end - 1: `block` or one of the few after it. */
 __device__ __forceinline__ int last_block(const Cut &cut, int block, int end) {
   while (first_unit(cut, block + 1) < end) block++;
   return block;
@@ -128,8 +128,8 @@ __device__ __forceinline__ int token_tile_of(const PartArgs &a, int tile) {
   return a.n_token_tiles == 1 ? 0 : tile % a.n_token_tiles;
 }
 
-/* Fills stages with the units of this block: load_of(part) returns load(unit, stage, full) for the units of a
- * part. kEarly > 0: waits for x of the first stage before it fills more than kEarly stages. */
+/* Fills stages with the units of this block. load_of(part) returns load(unit, stage, full), which loads a
+ * unit of the part. kEarly > 0: waits for x of the first stage before it fills more than kEarly stages. */
 template <int kEarly, class LoadOf>
 __device__ __forceinline__ void fill_ring(const PartArgs &a, const Ring &ring, LoadOf load_of) {
   RingProducer producer(ring);
@@ -263,9 +263,9 @@ __device__ __forceinline__ void finish(const PartArgs &a, const Consumer &c, flo
   }
 }
 
-/* Adds up the groups' sums, in the order of the groups, one round after another: y gets the sums that this
- * group finishes, and the group's own contribution to them stays in registers. last: this block multiplies no
- * further part. */
+/* Adds up the groups' sums in the order of the groups, round by round. y gets the sums that this group
+ * finishes; the group's own contribution to y stays in registers. last: this block multiplies no further
+ * part. */
 template <class S>
 __device__ __forceinline__ void exchange_sums(const float (&sums)[S::kSumFloats], float (&y)[4 * S::kMine],
                                               const Ring &ring, int group, bool last) {
@@ -358,9 +358,9 @@ __device__ __forceinline__ void run_block(const PartArgs &a, const void *x_map, 
 
 #endif
 
-/* Divides n_tiles tiles among the blocks. If n_sms blocks cannot have equally many, every j blocks get k
- * tiles where that uses at least 95% of the SMs: then few blocks have parts of two tiles (gate and up of
- * Qwen3-8B: three tiles for two blocks). With fewer than least_units units a block would only fill its
+/* Divides n_tiles tiles among the blocks. If n_sms blocks cannot have equally many tiles, every j blocks get
+ * k tiles, provided that this uses at least 95% of the SMs. Then few blocks have parts of two tiles (gate and
+ * up of Qwen3-8B: three tiles for two blocks). With fewer than least_units units a block would only fill its
  * pipeline. */
 inline stream_k::Work divide(int n_tiles, int n_units, int least_units, int n_sms) {
   stream_k::Work work = stream_k::even_work(n_tiles, n_units, n_sms, least_units);

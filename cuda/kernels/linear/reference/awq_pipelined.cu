@@ -86,7 +86,7 @@ __device__ __forceinline__ void put(const Staged<W> &s, float (*weights)[kPitch]
 template <class W> __global__ void __launch_bounds__(kThreads) kernel(const __grid_constant__ QuantArgs a) {
   __shared__ float weights[2][kStep][kPitch], x[2][kStep][kPitch];
   int tile_row0 = blockIdx.x * (kSide / kTileOut), token0 = blockIdx.y * kSide, n_steps = 2 * a.w.n_tiles_in;
-  /* A thread sums rows g and g + 8 of a tile for two g, as the epilogue needs, by 4 tokens. */
+  /* A thread sums rows g and g + 8 of a tile for two g and 4 tokens: the epilogue needs both rows. */
   int row = threadIdx.x / 16 / 4 * 16 + threadIdx.x / 16 % 4 * 2, token = threadIdx.x % 16 * 4;
   float sum[4][4] = {};
   Staged<W> staged;

@@ -4,10 +4,10 @@
  *     y[m][o] = sum_i (q[i][o] - z[g(i)][o]) s[g(i)][o] x[m][i]
  *
  * The blocks, the ring and the epilogues are those of wgmma_tiles.cuh. A lane's bytes of a tile (16; FP8: 32)
- * are its register operand of four wgmma m64nNk16; while one runs, the lane dequantises the next 16 inputs
- * into the other of two sets of registers (with one or four warpgroups two run, and it dequantises 32). x in
- * a stage: [kK][kTokens][128 bytes], 128-byte swizzle. Rows of x past an expert's last are another expert's,
- * and their results are dropped. Weights are 4-bit integers, FP4 or FP8; the epilogue multiplies by the
+ * are its register operand of four wgmma m64nNk16. While one wgmma runs, the lane dequantises the next 16
+ * inputs into the other of two sets of registers. (With one or four warpgroups two run, and it dequantises
+ * 32.) x in a stage: [kK][kTokens][128 bytes], 128-byte swizzle. Rows of x past an expert's last are another
+ * expert's; their results are dropped. Weights are 4-bit integers, FP4 or FP8; the epilogue multiplies by the
  * factors of FP4 and FP8.
  * PRECOND  group % kBlockIn == 0; kBlockIn is 32, 64 or 128 inputs (FP4: 64, a tile with four groups); x
  *          16-byte aligned, x_stride % 8 == 0.
@@ -132,9 +132,9 @@ constexpr int kLeastHeadTokens = 128;
 /* Only tiles of exactly kPairTokens tokens are computed by pairs of blocks (wgmma_tiles.cuh). */
 constexpr int kPairTokens = 256;
 
-/* Launches pairs of blocks if there are several tiles of tokens (half of a single tile could lie past the
- * last token) and best_wave() can divide the tiles among pairs. Pairs, and epilogues that make heads, are
- * kernels of their own: if one kernel held all forms, ptxas would let no two products overlap. */
+/* Launches pairs of blocks if best_wave() can divide the tiles among pairs and there are several tiles of
+ * tokens: half of a single tile could lie past the last token. Pairs, and epilogues that make heads, are
+ * kernels of their own. If one kernel held all forms, ptxas would let no two products overlap. */
 template <class W, int kTokens, int kK, int kStages, int kWarpgroups, bool kHeads>
 Status launch_pairs_or_blocks(const LinearArgs &args, bool whole, Error *err) {
   if constexpr (kTokens == kPairTokens) {
@@ -216,8 +216,8 @@ Choice fastest_division(const TimedShape &s, const LinearArgs &args) {
   return {&s, is_whole, is_whole ? whole : cut};
 }
 
-/* Experts with fewer than kLowRows rows on average take low tiles of up to 64 rows; below kFewRows, low tiles
- * of up to 48; below fewest_rows() experts_mma.cu (LOG.md, "Experts of many tokens"). */
+/* By an expert's rows on average: below fewest_rows() experts_mma.cu; below kFewRows low tiles of up to 48
+ * rows; below kLowRows low tiles of up to 64 rows; else high tiles (LOG.md, "Experts of many tokens"). */
 constexpr int kLowRows = 40, kFewRows = 33;
 
 template <class W> int fewest_rows(int group) {
@@ -259,8 +259,8 @@ Choice fastest_of(const LinearArgs &args) {
   return best;
 }
 
-/* Variants 1 .. n are the shapes with tiles cut by stream-K, n + 1 .. 2 n the same with whole tiles; 0 is the
- * variant that is expected to be the fastest, LINEAR_WHOLE the fastest with whole tiles. Experts: 1 is
+/* Variants 1 .. n: the shapes with tiles cut by stream-K. n + 1 .. 2 n: the same shapes with whole tiles. 0:
+ * the variant that is expected to be the fastest; LINEAR_WHOLE: the fastest with whole tiles. Experts: 1 is
  * experts_mma.cu, 2 and 3 are low tiles, 4 is high ones. */
 Status launch_best_shape(const LinearArgs &args, Error *err) {
   const int n = (int)std::size(shapes);
@@ -273,10 +273,10 @@ Status launch_best_shape(const LinearArgs &args, Error *err) {
 
 constexpr double kWorthWhile = 0.96; /* a second launch must bring the time down to this share */
 
-/* How many of the last tokens narrow_wgmma multiplies, since they would fill little of a tile: of 1,056
- * tokens, four tiles of 256 leave 32, for which weights would be dequantised once more. 0 for a forced shape,
- * for experts, and for heads, which narrow_wgmma does not make; and 0 if the best shape's tiles are full:
- * then tile_times.h is not exact enough for a choice. */
+/* How many of the last tokens narrow_wgmma multiplies because they would fill little of a tile. Four tiles of
+ * 256 leave 32 of 1,056 tokens; for these, all weights would be dequantised once more. 0 for a forced shape,
+ * for experts, and for heads, which narrow_wgmma does not make. 0 if the best shape's tiles are full: then
+ * tile_times.h is not exact enough for a choice. */
 int tokens_left(const LinearArgs &args) {
   if (args.experts || args.variant != 0 || args.next.kind) return 0;
   const Choice all = fastest_of(args);

@@ -2,10 +2,10 @@
  *
  *     y[p][o] = sum_i (q[i][o] - z[g(i)][o]) s[g(i)][o] x[p][i]       p: places of the expert of output o
  *
- * A product of 16 outputs costs 8.6 cycles for each 8 rows, where wgmma takes 32 cycles for up to 64 rows. So
- * experts of few rows (fewest_rows() in awq_wgmma.cu) are faster here, with the same bits as by awq_wgmma:
- * both add the same operands from the first input to the last, 16 inputs at a time. A warp has kRows tile
- * rows by all rows of its tile.
+ * A product of 16 outputs costs 8.6 cycles for each 8 rows; wgmma takes 32 cycles for up to 64 rows. So
+ * experts of few rows (fewest_rows() in awq_wgmma.cu) are faster here. Their bits are those of awq_wgmma:
+ * both kernels add the same operands from the first input to the last, 16 inputs at a time. A warp has kRows
+ * tile rows by all rows of its tile.
  *
  *   stage  x [kK][kMost][128 bytes], 128-byte swizzle; weights [kTileRows][kK][tile]; scales and zeros
  *          [kTileRows][kParts]
@@ -61,8 +61,8 @@ template <class S> struct Args {
 
 #ifdef __CUDA_ARCH_FEAT_SM90_ALL
 
-/* Rows `place` .. place + n_rows - 1 of x and y by kTileRows tile rows of an expert: out, out + 1 and so
- * on. The expert's first tile row in the matrix is first_row. */
+/* Rows `place` .. place + n_rows - 1 of x and y by kTileRows tile rows of an expert, from number `out` on.
+ * The expert's first tile row in the matrix is first_row. */
 struct Tile {
   int place, n_rows, out, first_row;
 };
@@ -289,8 +289,8 @@ template <class S> Status launch_shape(const LinearArgs &args, Error *err) {
                 args.dependent, args.w->name, err, a);
 }
 
-/* Most tile rows that an SM multiplies, if a tile has tile_rows of them and one tile holds all rows of x of
- * an expert. */
+/* Most tile rows that an SM multiplies if a tile has tile_rows of them. Assumes that one tile holds all of an
+ * expert's rows of x. */
 int rows_of_sm(const LinearArgs &args, int tile_rows) {
   const int of_expert = args.w->n_out / args.w->n_experts / kTileOut;
   return ceil_div(ceil_div(of_expert, tile_rows) * args.w->n_experts, args.device.n_sms) * tile_rows;

@@ -1,11 +1,11 @@
 /* heads_end.cuh - the epilogue of a tile whose 128 outputs are a head (LINEAR_NEXT_HEADS): RMSNorm and rope,
- * q in fp16, k and v into the cache, with the bits that ops_qk_norm_rope_append() makes of y, which is not
- * written.
+ * q in fp16, k and v into the cache. The bits are those that ops_qk_norm_rope_append() makes of y; y itself
+ * is not written.
  *
  * A tile is finished in rounds of kRoundTokens tokens. The warps of both consumer warpgroups write their sums
  * of a round to shared memory. Then each warp finishes kOwn tokens, two at a time: 16 lanes share a token,
  * and lane l has dims 4 l .. 4 l + 3 and 4 l + 64 .. 4 l + 67. Rounds use two halves of the memory in turn,
- * so one barrier a round is enough: when a warp passes it, all have written round r, after reading r - 1.
+ * so they need one barrier each: when a warp passes it, all have read round r - 1 and written round r.
  *
  *   sums  [2][kRoundTokens][128] fp32, swizzled
  *
@@ -25,7 +25,7 @@ namespace heads_end {
 constexpr int kHead = 128, kWarps = 8, kRoundTokens = 32, kOwn = kRoundTokens / kWarps;
 constexpr int kSharedBytes = 2 * kRoundTokens * kHead * 4;
 
-/* Index in a round's sums, swizzled: lanes (g, t) that write dim g of token 2 t hit different banks, as do
+/* Index in a round's sums, swizzled. Lanes (g, t) that write dim g of token 2 t hit different banks; so do
  * lanes that read 16 bytes. */
 __device__ __forceinline__ int place(int token, int dim) {
   return token * kHead + (dim ^ token / 2 % 4 * 8);
@@ -71,8 +71,8 @@ struct Part {
     return __float_as_uint(
         max_or_nan(max_or_nan(fabsf(x[0]), fabsf(x[1])), max_or_nan(fabsf(x[2]), fabsf(x[3]))));
   }
-  /* Stores the head as bytes of an 8-bit cache (q8.cuh) at `head`, and their scales at `scales`, if `wanted`:
-   * a key has a scale for each 16 dims, which four lanes share, a value has one. */
+  /* Stores the head as bytes of an 8-bit cache (q8.cuh) at `head`, and their scales at `scales`, if `wanted`.
+   * A key has a scale for each 16 dims, which four lanes share; a value has one. */
   __device__ __forceinline__ void store_q8(bool is_key, uint8_t *head, __half *scales, int dim,
                                            bool wanted) const {
     uint32_t size[2] = {largest_size<4>(largest_of(low)), largest_size<4>(largest_of(high))};
@@ -126,9 +126,9 @@ struct Head {
   }
 };
 
-/* Finishes a tile of head `number`, by all kWarps consumer warps. sums: the thread's fragments;
- * sums[4 n + 2 h + i] is of row g + 8 h of its warp's 16 and of token 8 n + 2 t + i. Stores tokens
- * [begin, end) of the tile, whose first token is row token0 of x. sync: a barrier of the consumer warps. */
+/* Finishes a tile of head `number`, by all kWarps consumer warps. sums: the thread's fragments, where
+ * sums[4 n + 2 h + i] is of row g + 8 h of the warp's 16 and of token 8 n + 2 t + i. Stores tokens [begin,
+ * end) of the tile, whose first token is row token0 of x. sync: a barrier of the consumer warps. */
 template <int kTokens, class Sync>
 __device__ __forceinline__ void store_heads(const QkvHeads &heads, int number,
                                             const float (&sums)[kTokens / 2], int token0, int begin, int end,

@@ -2,8 +2,8 @@
  *
  *     y[m][o] = s[o] d[m] sum_k W[o][k] X[m][k]
  *
- * s is a scale for each output, d one for each token. W and X are bytes. Integers add up to the same whatever
- * the order, so that a row's bits depend neither on where tiles are cut nor on other rows.
+ * s is a scale for each output, d one for each token. W and X are bytes. Integers add up to the same in any
+ * order. So a row's bits depend neither on where tiles are cut nor on other rows.
  *
  * A block is two consumer warpgroups, each 64 outputs by kTokens tokens, and a producer thread that loads
  * kStages parts of 128 inputs ahead. work_of() divides the tiles among blocks.
@@ -62,7 +62,7 @@ struct Args {
 #ifdef __CUDA_ARCH_FEAT_SM90_ALL
 
 /* Calls work(at, n) for each part of a tile that is the block's, in order: its n steps from the cursor `at`
- * on. Whole tiles are taken in rounds over all blocks: so blocks read the same W and x at the same time, and
+ * on. Whole tiles are taken in rounds over all blocks. So blocks read the same W and x at the same time, and
  * L2 holds the W of all. */
 template <class Work> __device__ __forceinline__ void for_each_part(const Args &a, Work work) {
   const stream_k::Work &w = a.work;
@@ -107,9 +107,9 @@ __device__ __forceinline__ void multiply(int (&y)[S::kTokens / 2], const Ring &r
 }
 
 /* Multiplies the sums by both scales and stores them, as many tokens at a time as registers allow. d: scales
- * of the tile's tokens. The loop is not unrolled, so that its instructions are fetched once a tile: gate and
- * up take 1 to 3% less (H200, 512 to 2,048 tokens; pieces of 64 and 32 tokens 4 and 19% more). The pieces'
- * sums move to the first registers, so that y is lost. */
+ * of the tile's tokens. The loop is not unrolled: its instructions are fetched once a tile, and gate and up
+ * take 1 to 3% less time (H200, 512 to 2,048 tokens). Pieces of 64 and 32 tokens take 4 and 19% more. Each
+ * piece's sums move to the first registers, so y is lost. */
 template <class S>
 __device__ __forceinline__ void store(const Args &a, const stream_k::Cursor &at, const float (&scale)[2],
                                       const float *d, int (&y)[S::kTokens / 2], unsigned char *staging) {
@@ -206,9 +206,9 @@ inline size_t partial_bytes(const DeviceLimits &device) {
 constexpr int kCutSteps = 64, kPartSteps = 16;
 
 /* Tiles are cut, each into the same number of parts, only if they are at most half as many as SMs and have
- * many steps; else blocks have whole tiles, as evenly as they go. Cut anywhere, as stream-K does, 96 tiles of
- * down of Qwen3-8B (384 tokens, H200) take 60.7 us instead of 42.8, and 336 of qkv (896) 57.3 instead of
- * 42.9; 64 tiles of down take 41.8 us whole and 36.1 in halves. */
+ * many steps. Else blocks have whole tiles, as evenly as they go. Microseconds (H200): 96 tiles of down of
+ * Qwen3-8B (384 tokens) 60.7 by stream-K, 42.8 whole; 336 tiles of qkv (896 tokens) 57.3 by stream-K, 42.9
+ * whole; 64 tiles of down 41.8 whole, 36.1 in halves. */
 template <class S> stream_k::Work work_of(const LinearArgs &args) {
   const int n_tiles = ceil_div(args.w->n_out, S::kRows) * ceil_div(args.n_tokens, S::kTokens),
             n_steps = ceil_div(args.w->n_in, kPart), n_sms = args.device.n_sms;

@@ -78,7 +78,7 @@ __global__ void __launch_bounds__(kThreads)
     round_token(const __grid_constant__ Rows from, const __grid_constant__ RoundedTo to) {
   __shared__ unsigned of_warps[kThreads / 32];
   LaneInputs in[kMost];
-  unsigned top = 0; /* the largest |x| as bits, which order infinity and NaN above any number */
+  unsigned top = 0; /* bits of the largest |x|; as bits, infinity and NaN are above any number */
   begin_overlapping();
   read_row<kNorm, kThreads>(from, in);
 #pragma unroll

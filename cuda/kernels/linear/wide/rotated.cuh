@@ -6,12 +6,12 @@
  *     R = diag(s) H      H: Walsh-Hadamard matrices of B inputs each, orthonormal
  *
  * B is the largest power of 2, up to kMostMixed, that divides n_in, at least kLeastMixed. The signs are
- * s[k] = (-1)^(bits 0 and 1, 3 and 4, 2 and 5, 6 and 7, 8 and 9 of k, each pair ANDed, then added), a bent
- * function of each ten bits: a constant row, which H alone would turn into one outlier, becomes flat.
+ * s[k] = (-1)^(bits 0 and 1, 3 and 4, 2 and 5, 6 and 7, 8 and 9 of k, each pair ANDed, then added). This is a
+ * bent function of each ten bits: a constant row becomes flat, where H alone would make one outlier of it.
  *
  * A tile of 256 inputs is a matrix of 16 by 16. mma multiplies it from both sides by the Hadamard matrix of
- * 16: first (H / 16) x, which cannot exceed fp16's range and is rounded to fp16, then (H x / 16) H in fp32. H
- * over several tiles adds and subtracts them in registers. A warp has kMostTiles tiles.
+ * 16. First (H / 16) x, which cannot exceed fp16's range, is rounded to fp16. Then (H x / 16) H is made in
+ * fp32. H over several tiles adds and subtracts them in registers. A warp has kMostTiles tiles.
  *
  *   lane (g, t) = (lane / 4, lane % 4) reads inputs 32 g + 8 t + i of a tile: one 16-byte load
  *   first mma    sums over bits 0, 1, 3, 4 of the input (i and t), second over bits 2, 5, 6, 7 (i and g)
@@ -167,9 +167,9 @@ __device__ __forceinline__ void read_tiles(const Rows &from, float *sums, uint4 
   }
 }
 
-/* A block rotates and rounds one row, a warp kMostTiles tiles of it. Memory bounds the kernel: to read
- * Hadamard from a table takes a sixth fewer instructions, but saves only 2 to 4% (H200, 2,048 rows: 28.3 us
- * instead of 29.5 with 12,288 inputs, 12.8 instead of 13.1 with 4,096 and a norm). */
+/* A block rotates and rounds one row, a warp kMostTiles tiles of it. Memory bounds the kernel: reading
+ * Hadamard from a table takes a sixth fewer instructions, but only 2 to 4% less time (H200, 2,048 rows: 28.3
+ * us instead of 29.5 with 12,288 inputs, 12.8 instead of 13.1 with 4,096 and a norm). */
 template <bool kNorm>
 __global__ void __launch_bounds__(32 * kMostRotateWarps)
     round_rotated(const __grid_constant__ Rows from, const __grid_constant__ Rotation rotation,
@@ -185,7 +185,7 @@ __global__ void __launch_bounds__(32 * kMostRotateWarps)
 #pragma unroll
   for (int tile = 0; tile < kMostTiles; tile++) hadamard.mix(x[tile], y[tile]);
   mix_tiles(y, rotation.mixed);
-  unsigned top = 0; /* the largest magnitude as bits, which order infinity and NaN above any number */
+  unsigned top = 0; /* bits of the largest magnitude; as bits, infinity and NaN are above any number */
 #pragma unroll
   for (int tile = 0; tile < kMostTiles; tile++)
 #pragma unroll

@@ -1,9 +1,9 @@
 /* tile_end.cuh - the epilogue of the wgmma kernels of many tokens: a warpgroup's sums of 64 outputs
  * become rows of y.
  *
- * The sums are fragments of groups of 8 tokens: wgmma leaves c[4 n + i] for row g (i < 2) or g + 8 of the
- * warp's 16 and token 8 n + 2 t + i % 2, (g, t) = (lane / 4, lane % 4). They become rows of tokens in shared
- * memory, so that every store is of 16 bytes and full lines. Code that runs once a tile is kept short, since
+ * The sums are fragments of groups of 8 tokens. wgmma leaves c[4 n + i] for row g (i < 2) or g + 8 of the
+ * warp's 16 and for token 8 n + 2 t + i % 2, (g, t) = (lane / 4, lane % 4). They become rows of tokens in
+ * shared memory, so every store is of 16 bytes and full lines. Code that runs once a tile is kept short:
  * fetching it takes about eight cycles an instruction (LOG.md, "The end of a tile").
  *
  *   staging  [tokens][kRowBytes / 16 vectors, swizzled], of a warpgroup
@@ -80,8 +80,8 @@ struct Halves {
   }
 };
 
-/* Rows g and g + 8 of a tile row are gate and up of an output. kDone: their product, with any activation, is
- * in gate's place; else SwiGLU is computed here. */
+/* Rows g and g + 8 of a tile row are gate and up of an output. kDone: gate's place already holds the result
+ * of any activation times up. Else SwiGLU is computed here. */
 template <bool kDone> struct Gated {
   typedef __half Element;
   static constexpr int kRowBytes = 64, kRows = 16;
@@ -123,8 +123,8 @@ struct Floats {
   }
 };
 
-/* Stores one vector of a token's results, or adds it with LINEAR_ADD_F32. Rows past the first `inside` do not
- * exist and are left out. */
+/* Stores one vector of a token's results, or adds it with LINEAR_ADD_F32. Only its first `inside` rows exist;
+ * the others are left out. */
 __device__ __forceinline__ void store_vector(const Place &p, __half *y, int inside, const uint4 &value) {
   if (inside >= 8 && p.vectors) {
     *(uint4 *)y = value;
@@ -195,8 +195,8 @@ __device__ __forceinline__ float factor_of(const Place &p, const float *factors,
 }
 
 /* Replaces each gate by activation(gate) * up * its row's factor; with ACTIVATION_RELU a sum is gate and up.
- * The activation is a template parameter, since a branch for each number would keep latencies from
- * overlapping: with branches the epilogue took a third of the time of the tile's products. */
+ * The activation is a template parameter: a branch for each number would keep latencies from overlapping.
+ * With branches the epilogue took a third of the time of the tile's products. */
 template <Activation kActivation, int kN>
 __device__ __forceinline__ void multiply_gates(const Place &p, int first, float (&c)[4 * kN]) {
 #pragma unroll

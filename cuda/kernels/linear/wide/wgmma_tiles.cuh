@@ -2,11 +2,11 @@
  * and the loop over the tiles of a block.
  *
  * A block is kWarpgroups consumer warpgroups, each 64 outputs by kTokens tokens, and two producer warps that
- * load kStages stages of 64 kK inputs ahead. Blocks take whole tiles in turn, or stream-K cuts the tiles
- * evenly (stream_k.cuh), as the caller chooses (TileWork.whole). Experts (linear.h) have tiles of their own,
- * never cut (expert_tiles.cuh); x is gathered by places, so that a tile's rows lie one after another. A low
- * tile, of at most 64 rows of an expert, takes as long as dequantising its weights, so four warpgroups share
- * the dequantising.
+ * load kStages stages of 64 kK inputs ahead. The caller chooses how blocks divide tiles (TileWork.whole):
+ * they take whole tiles in turn, or stream-K cuts the tiles evenly (stream_k.cuh). Experts (linear.h) have
+ * tiles of their own, never cut (expert_tiles.cuh); x is gathered by places, so a tile's rows lie one after
+ * another. A low tile has at most 64 rows of an expert and takes as long as dequantising its weights. So four
+ * warpgroups share that work.
  *
  *   stage  x, as the kernel has it; weights [kTileRows][kK][tile]; scales and zeros [kTileRows][blocks]
  *
@@ -26,8 +26,8 @@
  *   after the ring   at the start, experts: scratch of list.fill()
  *                    in the epilogue: staging of each warpgroup, or the heads of all (heads_end.cuh)
  *
- * Where no tile is cut and best_wave() divides the tiles into waves, blocks can be pairs, clusters of two
- * (InPairs), with the same tokens: each block copies half of a stage's x to both, and a stage is empty when
+ * Where no tile is cut and best_wave() divides the tiles into waves, blocks can be pairs: clusters of two
+ * (InPairs) with the same tokens. Each block copies half of a stage's x to both, and a stage is empty when
  * both have read it. So L2 is read half as often for x. That saves energy, which limits the clock where many
  * tokens are multiplied.
  *
@@ -72,8 +72,8 @@ struct ShapeOf {
                        kThreads = kConsumers + 128;
   typedef std::false_type MakesHeads; /* its epilogue makes heads (heads_end.cuh) */
   typedef std::false_type InPairs;    /* its blocks are pairs, their tiles come in waves (best_wave()) */
-  /* Products (16 inputs each) that are waited for together: with two, a single warpgroup waits less, as do
-   * the four warpgroups of a low tile. */
+  /* Products (16 inputs each) that are waited for together. With two of them a single warpgroup waits less;
+   * so do the four warpgroups of a low tile. */
   static constexpr int kBatch = kWarpgroups == 2 || kWarpgroups == 3 ? 1 : 2;
   static constexpr int kTileRows = 4 * kWarpgroups; /* of a block */
   /* Staging memory of a warpgroup. Low tiles need half: they are stored in pieces of at most 32 rows. */
@@ -156,7 +156,7 @@ __device__ __forceinline__ void for_each_area(const TileWork &a, const TileList<
     const stream_k::Work &w = a.work;
     const int pair = (int)blockIdx.x / 2, wave_outs = w.n_blocks / a.wave_tokens,
               across = a.n_token_tiles / a.wave_tokens; /* how many waves have the same outputs */
-    /* Every second group of outputs goes through the tokens backwards: it begins with x that L2 still has. */
+    /* Every second group of outputs takes the tokens backwards: it begins with x that L2 still has. */
     for (int wave = 0; wave < w.n_tiles / w.n_blocks; wave++) {
       const int out_group = wave / across, nth = wave % across,
                 token_group = out_group % 2 ? across - 1 - nth : nth,
@@ -182,9 +182,9 @@ __device__ __forceinline__ void for_each_area(const TileWork &a, const TileList<
 }
 
 /* Producer warp of x and weights: loads each step of the block's part once its stage is free. One tensor copy
- * brings the weights, since a bulk copy for each tile row takes 5% longer. Results of tile rows past the
- * matrix or the expert are dropped. copy_x(to, full, area, step) starts copies of x. x_bytes(area) bytes of x
- * come to this block's stage, in a pair half of them from the other block's copies. With `early` the first
+ * brings the weights: a bulk copy for each tile row takes 5% longer. Results of tile rows past the matrix or
+ * the expert are dropped. copy_x(to, full, area, step) starts copies of x. This block's stage receives
+ * x_bytes(area) bytes of x; in a pair the other block's copies bring half of them. With `early` the first
  * stages' weights, but not x, are requested while the kernel before this one still runs. */
 template <class S, bool kExperts, class XBytes, class CopyX>
 __device__ __forceinline__ void load_tiles(const TileWork &a, const TileList<S, kExperts> &list,
@@ -221,9 +221,9 @@ __device__ __forceinline__ void load_tiles(const TileWork &a, const TileList<S, 
     for (int i = 0; i < S::kStages; i++) producer.fill([](unsigned char *, uint64_t *) {});
 }
 
-/* Producer warp of scales and zeros. A lane brings the same pieces in every stage of a tile, and keeps the
- * addresses that they have in the first group of inputs; low tiles have too many pieces for that. Past the
- * matrix or the expert the last tile row is read again. */
+/* Producer warp of scales and zeros. A lane brings the same pieces in every stage of a tile, and keeps their
+ * addresses in the first group of inputs; low tiles have too many pieces for that. Past the matrix or the
+ * expert the last tile row is read again. */
 template <class S, int kBlockIn, bool kExperts>
 __device__ __forceinline__ void load_groups(const TileWork &a, const TileList<S, kExperts> &list,
                                             const Ring &ring) {
@@ -265,9 +265,9 @@ __device__ __forceinline__ void load_groups(const TileWork &a, const TileList<S,
 }
 
 /* Frees a stage. In a pair both blocks copy into it, so lanes 0 and 1 arrive at one block's barrier each.
- * This must stay one instruction under one condition: with peer_address() called here, or a predicate inside
+ * This must stay one instruction under one condition. With peer_address() called here, or a predicate inside
  * the asm, ptxas makes each product wait for the one before (note C7513 of ptxas). The arrival at a pair can
- * be relaxed, since all that was read from the stage has gone into products that have been waited for. */
+ * be relaxed: all that was read from the stage has gone into products that have been waited for. */
 template <class S> __device__ __forceinline__ void release(const TileRing &ring, int slot) {
   const int lane = threadIdx.x % 32;
   if constexpr (S::InPairs::value) {
@@ -286,7 +286,7 @@ __device__ __forceinline__ int warp_tile_row() {
   return (int)threadIdx.x / 32;
 }
 
-/* The cursor of a low tile. As its stages are short, it keeps the lane's arguments of add_stages(). */
+/* The cursor of a low tile. Its stages are short, so it keeps the lane's arguments of add_stages(). */
 template <class S> struct LowCursor : StageCursor<S> {
   const uint32_t weights;
   /* of the block's first tile row, in a stage at address 0: each warp adds its own tile row */
@@ -395,7 +395,7 @@ __device__ __forceinline__ void multiply_steps(float (&acc)[kSums<S>], const Til
                                                int n_steps) {
   uint32_t q[2][S::kBatch][4];
   for (int step = 0; step < n_steps; step++) {
-    const int slot = __shfl_sync(~0u, at.slot, 0); /* so the compiler knows that it is uniform */
+    const int slot = __shfl_sync(~0u, at.slot, 0); /* so the compiler knows that the slot is uniform */
     const unsigned char *stage = ring.stage(slot);
     barrier_wait(ring.full + slot, at.parity);
     LaneTile<S, kBlockIn> tile;
@@ -424,8 +424,8 @@ __device__ __forceinline__ void multiply_steps(float (&acc)[kSums<S>], const Til
   release_before<S>(ring, at.slot);
 }
 
-/* acc += the sums over the next n_steps steps, of a tile of experts with n_rows rows, which are multiplied as
- * ExpertTiles::height(n_rows) rows. */
+/* acc += the sums over the next n_steps steps for a tile of n_rows rows of experts. The rows are multiplied
+ * as ExpertTiles::height(n_rows) rows. */
 template <class S, int kBlockIn, class Cursor, int kRows = S::kTokens>
 __device__ __forceinline__ void add_steps(float (&acc)[kSums<S>], const TileRing &ring, Cursor &at,
                                           int n_steps, int n_rows) {
@@ -476,7 +476,7 @@ __device__ __forceinline__ void run_block(const TileWork &a, XBytes x_bytes, Cop
 #endif
 
 /* Stream-K work in tiles of 16 tile_rows outputs by `tokens` tokens and steps of `tiles` x 64 inputs. A block
- * gets at least 256 inputs, or all if x has fewer: with fewer it would only fill its pipeline. */
+ * gets at least 256 inputs, or all if x has fewer. With fewer a block would only fill its pipeline. */
 inline stream_k::Work work_of(const LinearArgs &args, int tile_rows, int tokens, int tiles) {
   const QuantView w = quant_view(*args.w);
   return stream_k::even_work(ceil_div(w.n_tiles_out, tile_rows) * ceil_div(args.n_tokens, tokens),
@@ -500,9 +500,9 @@ inline double narrow_us(const LinearArgs &args, int n_tokens) {
  * the same x, so L2 serves most of what a wave reads. The next wave has the next tokens and the same outputs.
  * After the last tokens come the next outputs, with the tokens in reverse order.
  *
- * Where several rectangles divide the tiles evenly, this takes the one whose wave reads the fewest bytes: for
- * a tile of 256 tokens x is eight times as many bytes as 4-bit weights of 128 outputs. (With weights of 8
- * bits it is four times, which hardly changes the choice.) */
+ * Where several rectangles divide the tiles evenly, this takes the one whose wave reads the fewest bytes. For
+ * a tile of 256 tokens x is eight times as many bytes as 4-bit weights of 128 outputs. (With 8-bit weights it
+ * is four times, which hardly changes the choice.) */
 inline int best_wave(const stream_k::Work &work, int n_token_tiles) {
   const int n_out_tiles = work.n_tiles / n_token_tiles, pairs = work.n_blocks / 2;
   if (work.n_tiles % work.n_blocks || work.n_blocks % 2) return 0;
@@ -515,7 +515,7 @@ inline int best_wave(const stream_k::Work &work, int n_token_tiles) {
   return best;
 }
 
-/* Number of blocks for whole tiles: the fewest with which no block has more tiles than with n_sms blocks. */
+/* Number of blocks for whole tiles: the fewest such that no block has more tiles than with n_sms blocks. */
 inline int blocks_of_whole(const stream_k::Work &work, int n_sms) {
   return ceil_div(work.n_tiles, ceil_div(work.n_tiles, n_sms));
 }
