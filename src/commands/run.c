@@ -101,8 +101,9 @@ static Status encode_prompt(OneShot *shot, IdList *ids, Error *err) {
   return STATUS_OK;
 }
 
-/* True if the answer is kept as a chat: --continue is given, or the answer to a plain prompt (no --messages,
- * --truncate or --tools) is text written to a terminal; never with --no-history. */
+/* True if the answer is kept as a chat. --continue keeps any answer. Without it, an answer is kept if it is
+ * text on a terminal and its prompt is plain (no --messages, --truncate or --tools). --no-history keeps
+ * none. */
 static bool keeps_answer(const Options *o) {
   const ReplyFlags *reply = &o->reply;
   const bool formed = reply->path || reply->json || reply->jsonl || reply->code;

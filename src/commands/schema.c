@@ -45,8 +45,8 @@ static Status find_reasons(Constraint *constraint, const char *name, const char 
   return schema_explain(&constraint->set, tree, reasons, err);
 }
 
-/* Refuses a text that does not fit the schema from byte `at` on. no_json (or NULL) says why the text is not
- * JSON; this reason is the message if it is about the same byte, or about a duplicate key. */
+/* Refuses a text that does not fit the schema from byte `at` on. no_json says why the text is not JSON (NULL:
+ * it is). no_json is the message if it is about the same byte, or about a duplicate key. */
 static Status refuse_place(const char *name, const Buffer *text, size_t at, const char *no_json, Error *err) {
   size_t line = 1, column = 1;
   for (size_t i = 0; i < at; i++) {

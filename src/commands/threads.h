@@ -3,11 +3,11 @@
 
 #include "base/status.h"
 
-/* Runs `program`; main() consists of this call. libgomp reads the environment before main(), so auk executes
- * itself again with a better environment, which takes a millisecond, in three cases: the environment does not
- * set how threads wait (OMP_WAIT_POLICY, GOMP_SPINCOUNT); it sets the size of their stacks to another value
- * than auk's (OMP_STACKSIZE and the like); or `ulimit -s` would make their stacks too small or too large. If
- * the stack is too small for `program` and may not grow (ulimit -s), `program` runs in a thread with a larger
+/* Runs `program`; main() consists of this call. libgomp reads the environment before main(). So auk executes
+ * itself again with a better environment (this takes a millisecond) in three cases: the environment does not
+ * set how threads wait (OMP_WAIT_POLICY, GOMP_SPINCOUNT); it sets their stack size to another value than
+ * auk's (OMP_STACKSIZE and the like); or `ulimit -s` would make their stacks too small or too large. If the
+ * stack is too small for `program` and may not grow (ulimit -s), `program` runs in a thread with a larger
  * one. */
 int threads_run(int (*program)(int argc, char **argv), int argc, char **argv);
 

@@ -160,7 +160,7 @@ static void take_caches(BackendState *state, const ModelConfig *config, Buffers 
 }
 
 /* Matrices that one call of run_matmuls(), run_groups() or cpu_products_stacked() may get: those of an
- * operation that have the same inputs. For the operation with experts these are all: the chosen and the
+ * operation that have the same inputs. The operation with experts passes all its matrices: the chosen and the
  * shared expert run together. */
 typedef struct {
   int operation, n_in;

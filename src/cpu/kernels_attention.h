@@ -16,9 +16,9 @@ INLINE void to_f16(const float *from, int n, uint16_t *to) {
   for (; i < n; i++) to[i] = float_to_f16(from[i]);
 }
 
-/* q[i] = x[i] / scale rounded to nearest even; returns the scale in fp16: NaN if a number is not finite, else
- * largest |x| / 127 rounded up to 7 significant bits, so that no q is larger than 127. All instruction sets
- * give the same numbers. */
+/* q[i] = x[i] / scale rounded to nearest even. Returns the scale in fp16, NaN if a number is not finite. The
+ * scale is the largest |x| / 127, rounded up to 7 significant bits: no q is larger than 127. All instruction
+ * sets give the same numbers. */
 INLINE uint16_t to_q8(const float *x, int n, int8_t *q) {
   float largest = 0, strange = 0;
   for (int i = 0; i < n; i++) {

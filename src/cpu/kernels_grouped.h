@@ -101,7 +101,7 @@ INLINE vf awq_codes(const uint8_t *words, int v, bool last_half) {
   const __m256i sign = _mm256_setr_epi32(0, 0, 0, 0, 0, 0, 0, INT32_MIN);
   return (vf)_mm256_cvtepi32_ps(_mm256_xor_si256(_mm256_and_si256(_mm256_set1_epi32(word), mask), sign));
 #else
-  /* An even vector has nibbles 0, 4, 1, 5; an odd one 2, 6, 3, 7, which a shift by 8 moves there. */
+  /* An even vector has nibbles 0, 4, 1, 5. An odd one has 2, 6, 3, 7: a shift by 8 moves these there. */
   uint32_t word;
   memcpy(&word, words + 4 * (v / 2), sizeof word);
   vi codes = ((vi){0} + (int32_t)(v % 2 ? word >> 8 : word)) & (vi){0xf, 0xf0000, 0xf0, 0xf00000};

@@ -2,8 +2,8 @@
  *
  * Many rows: a task is a block of columns (outputs) times a block of rows; threads take tasks one by one. A
  * few rows: split-K. Imagine the splits of all matrices of a call end to end. Each thread takes an equal
- * stretch of the first half of their bytes, then small pieces of the other half one by one, so that a slower
- * core does not keep the others waiting; with few threads or few bytes all bytes are shared equally
+ * stretch of the first half of their bytes, then small pieces of the other half one by one. So a slower core
+ * does not keep the others waiting. With few threads or few bytes all bytes are shared equally
  * (shared_first()). A stretch has all columns of each whole split in it, so that weights are read in memory's
  * order, once for all rows:
  *

@@ -13,8 +13,8 @@
 
 enum { MAX_THREADS = 1024 };
 
-/* Ones for norms without weights, as many as the larger of hidden and the largest head_dim; NULL if the model
- * has no such norm, or `place` is NULL. */
+/* Ones for norms without weights: as many as hidden or the largest head_dim, whichever is larger. NULL if the
+ * model has no such norm, or `place` is NULL. */
 static const float *take_ones(const ModelConfig *config, float *place, size_t *next) {
   if (!config->embedding_norm && !config->qk_norm_plain && !config->v_norm) return NULL;
   int n = config->hidden;

@@ -37,8 +37,8 @@ void cpu_place_rows(BackendState *state, TokenRange range) {
     for (int r = 0; r < parts[i].n_tokens; r++, row++) {
       state->sequences[row] = parts[i].sequence;
       state->positions[row] = parts[i].pos + r;
-      /* A row keeps its angles if it has the position and long_rope that they were made for, for example
-       * where `auk quantize` computes one text after another from position 0 on. */
+      /* A row keeps its angles if they were made for its position and long_rope. `auk quantize` gains by
+       * this: it computes one text after another from position 0 on. */
       const int64_t now = 1 + 2 * (int64_t)state->positions[row] + parts[i].long_rope;
       for (int rope = 0; state->angled[row] != now && rope < state->plan.n_ropes; rope++)
         set_angles(state, (LayerRope)rope, parts[i].long_rope, row);

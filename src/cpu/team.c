@@ -2,8 +2,8 @@
  *
  * Always true: `round` counts the jobs. `work`, `context` and `n` are written only after every thread has
  *              reached the last barrier of the previous job. A thread that waits for `round` or `phase` to
- *              change increments `n_asleep` before it last reads that number; raise_number() changes the
- *              number before it reads `n_asleep`: so no thread sleeps through a change. */
+ *              change increments `n_asleep` before it last reads that number. raise_number() changes the
+ *              number before it reads `n_asleep`. So no thread sleeps through a change. */
 #include "cpu/team.h"
 
 #include <omp.h>

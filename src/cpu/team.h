@@ -1,9 +1,9 @@
 /* team.h - a pool of threads that wait busily for some milliseconds between jobs.
  *
  * Called by: products.c, linear.c, one/upload.c. OpenMP's threads fall asleep soon (commands/threads.c says
- * why). If a CPU multiplies by some matrices of each layer and a GPU by the rest, waking sixteen threads for
- * a layer takes about as long as reading its experts, and longer than copying an expert to the GPU. The GPU's
- * part between two layers takes less than a millisecond: these threads wait for it awake. */
+ * why). A CPU may multiply by some matrices of each layer and a GPU by the rest. Waking sixteen threads for a
+ * layer then takes about as long as reading the layer's experts. The GPU's part between two layers takes less
+ * than a millisecond: these threads wait for it awake. */
 #pragma once
 
 #include "base/status.h"
@@ -23,8 +23,8 @@ int team_size(int n_threads);
 Status team_open(int n, Team **out, Error *err);
 void team_close(Team *team); /* NULL is fine */
 
-/* Calls work(context, me, n) in all threads of the team, the caller being thread 0, and returns when every
- * thread has finished. One caller at a time. */
+/* Calls work(context, me, n) in all threads of the team; the caller is thread 0. Returns when every thread
+ * has finished. One caller at a time. */
 void team_run(Team *team, TeamWork *work, void *context);
 
 /* A barrier within a job: waits until all threads of the team have come here. */

@@ -91,7 +91,7 @@ typedef struct {
 /* Receives the inputs of matrices as a step computes them, for statistics (src/quantize). take() gets the
  * rows of x that n matrices are about to read; x belongs to the step. If take() returns false, the step need
  * compute neither the products nor what depends on them. multiply() has another device compute all n products
- * and returns true; if it returns false or is NULL, the backend computes them. */
+ * and returns true. If it is NULL or returns false, the backend computes them. */
 typedef struct {
   void *user;
   bool (*take)(void *user, const Linear *const *linears, int n, const float *x, size_t stride, int n_rows);
@@ -230,9 +230,9 @@ typedef struct Backend {
   /* Refuses (STATUS_MODEL) models and options that open() does not take with StateOptions.invariant, and
    * says why: "--invariant does not go with int8 activations on a GPU". NULL: open() takes all. */
   Status (*check_invariant)(const Model *model, const BackendOptions *options, Error *err);
-  /* True if several sequences should be computed with StateOptions.invariant unless the user wants it
-   * otherwise: the device then multiplies all matrices of the model at about its usual rate. PRECOND
-   * check_invariant() takes the model and the options. NULL: no. */
+  /* True if StateOptions.invariant should be the default for several sequences: the device then still
+   * multiplies all matrices of the model at about its usual rate. PRECOND check_invariant() takes the model
+   * and the options. NULL: no. */
   bool (*prefers_invariant)(const Model *model, const BackendOptions *options);
   /* The device's own memory, so that a model that does not fit is refused before loading. memory->weights may
    * exceed options->weight_bytes: it is then the least that load() needs. NULL: the weights stay mapped in
@@ -275,7 +275,7 @@ typedef struct Backend {
    * operation or the first failure; it runs what was recorded and returns the first failure. */
   Status (*begin_step)(BackendState *state, TokenRange range, bool *replayed, Error *err);
   Status (*end_step)(BackendState *state, Status so_far, Error *err);
-  /* True if the step shall drop rows without logits after operation Program.cut; if no row has logits, the
+  /* True if the step shall drop rows without logits after operation Program.cut. If no row has logits, such a
    * step ends before operation Program.kept. NULL: never. */
   bool (*cuts_rows)(const BackendState *state, TokenRange range);
 
@@ -314,19 +314,19 @@ typedef struct Backend {
   Status (*take_rows)(BackendState *state, int32_t *ids, Error *err);
   /* Drafters (config.h, DraftKind). Their state keeps max_chunk + 1 rows of the target's hidden states, each
    * [n_states][target_hidden]. draft_take() copies rows row .. row + n - 1 of the target's last step to rows
-   * `to` on: state i is tap taps[i], after the target's final norm if the kind wants that. draft_move()
-   * copies a row. draft_context(), for DRAFT_DFLASH, makes keys and values of all layers from the rows that
-   * begin at range.states, and appends them to the cache; in a step each row then attends to the whole cache
-   * and to all rows of the step. draft_step() computes a drafter's whole step, or sets *done to false; it may
-   * be NULL. The other three NULL: not supported. */
+   * `to` on. State i of a row is tap taps[i], after the target's final norm if the kind wants that.
+   * draft_move() copies a row. draft_context(), for DRAFT_DFLASH, makes keys and values of all layers from
+   * the rows that begin at range.states, and appends them to the cache. A row of a later step attends to the
+   * whole cache and to all rows of its step. draft_step() computes a drafter's whole step, or sets *done to
+   * false; it may be NULL. The other three NULL: not supported. */
   Status (*draft_take)(BackendState *state, BackendState *target, int row, int n, const int *taps, int to,
                        Error *err);
   Status (*draft_move)(BackendState *state, int from, int to, Error *err);
   Status (*draft_context)(BackendState *state, TokenRange range, Error *err);
   Status (*draft_step)(BackendState *state, TokenRange range, bool *done, Error *err);
-  /* For forward_part(), which computes a part of a layer: carry() copies what one layer hands to the next (x
-   * and further residual streams) from the state to rows[n_tokens][carried_floats()] on the host, or with
-   * `into` from there into the state. NULL: not supported. */
+  /* For forward_part(), which computes a part of a layer. carry() copies what one layer hands to the next (x
+   * and further residual streams) from the state to rows[n_tokens][carried_floats()] on the host. With `into`
+   * it copies rows into the state. NULL: not supported. */
   size_t (*carried_floats)(const BackendState *state);
   Status (*carry)(BackendState *state, TokenRange range, bool into, float *rows, Error *err);
   const struct Quantizer *quantizer; /* of `auk quantize` (quantize/quantizer.h); NULL: the CPU's */

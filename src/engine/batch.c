@@ -377,8 +377,8 @@ static Status copy_part(Batch *b, Sequence *s, int from, int n, Error *err) {
 }
 
 /* Uses pages of the text that other sequences have computed, up to the first position whose logits are
- * needed; with `invariant` only the prompt's. *later: another sequence computes more of the text in this
- * step, so that this one waits for it. */
+ * needed; with `invariant` only pages of the prompt. *later: another sequence computes more of the text in
+ * this step. This sequence then waits for it. */
 static Status share_pages(Batch *b, Sequence *s, bool *later, Error *err) {
   const int page_tokens = b->backend->page_tokens, start = s->n_past, needed = first_logits(s),
             end = b->sizes.invariant && n_prompt_tokens(s) < needed ? n_prompt_tokens(s) : needed;
@@ -475,8 +475,8 @@ static void find_room(Batch *b) {
     if (b->active[i]->n_pages > 0) b->n_room -= coming_pages(b, b->active[i]);
 }
 
-/* True if the sequence has begun, or may: there is room for the n_coming pages that it will need and a page
- * is left, or it is the oldest sequence that is not idle. */
+/* True if the sequence has begun, or may begin. The oldest sequence that is not idle may begin; others may if
+ * there is room for the n_coming pages that they will need and a page is left. */
 static bool may_begin(const Batch *b, const Sequence *s, int n_coming) {
   int oldest = 0;
   while (is_idle(b->active[oldest])) oldest++;
@@ -510,16 +510,17 @@ static bool is_prefilled(const Sequence *s) {
   return s->n_past < n_prompt_tokens(s) && s->n_ids - s->n_past > 1;
 }
 
-/* With `invariant`, true if the sequence's next rows are of its prompt: a step never mixes these with rows of
- * its answer, as different kernels compute them. Otherwise it does not matter, and this is false. */
+/* With `invariant`, true if the sequence's next rows are of its prompt. A step never mixes these with rows of
+ * the answer: different kernels compute them. Without `invariant` the step may mix them, and this is
+ * false. */
 static bool is_of_prompt(const Batch *b, const Sequence *s) {
   return b->sizes.invariant && s->n_past < n_prompt_tokens(s);
 }
 
 /* The number of rows up to which rows of prompts fill a step; on a CPU max_chunk. A GPU takes as long for a
- * few rows as for some hundred, so prompts are spread over the steps in which other sequences generate: for
- * each token of an answer, n_prompt / n_answer tokens of prompts. Rounded to a multiple of
- * backend->sequences, for full tiles; max_chunk if that is less. */
+ * few rows as for some hundred. So prompts are spread over the steps in which other sequences generate:
+ * n_prompt / n_answer tokens of prompts for each token of an answer. The number is a multiple of
+ * backend->sequences, for full tiles, or max_chunk if that is less. */
 static int paced_rows(const Batch *b) {
   const int least = b->backend->sequences, most = b->sizes.max_chunk;
   const double rows = b->sizes.n_sequences * (1 + b->n_prompt / (b->n_answer > 1 ? b->n_answer : 1));

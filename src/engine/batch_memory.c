@@ -5,8 +5,8 @@
 
 /* For scores, at least this many rows of a step (or max_chunk, if that is less) can have logits. */
 enum { LOGIT_ROWS = 32 };
-/* More than FEW_SEQUENCES sequences take memory from pages (recurrent states, rows of logits), so they need
- * room for records of SHORT_TOKENS tokens each; fewer may share a long prompt and need less. */
+/* Many sequences take memory from pages, for recurrent states and rows of logits. So more than FEW_SEQUENCES
+ * need room for records of SHORT_TOKENS tokens each. Fewer need less: they may share a long prompt. */
 enum { FEW_SEQUENCES = 256, SHORT_TOKENS = 512 };
 
 int batch_pages(const Backend *backend, int n_tokens) {

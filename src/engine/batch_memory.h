@@ -34,8 +34,8 @@ int batch_most_sequences(const BatchOptions *options, const Backend *backend, co
                          int n, size_t bytes);
 
 /* The number of sequences to open if the user names none: as many of backend->sequences as fit into `bytes`
- * with pages for 512 tokens each; if that is fewer than 256, up to 256 with the fewest pages. 0: not one
- * fits. */
+ * with pages for 512 tokens each. If these are fewer than 256, it is as many as fit with the fewest pages, up
+ * to 256. 0: not one fits. */
 int batch_usual_sequences(const BatchOptions *options, const Backend *backend, const ModelConfig *config,
                           size_t bytes);
 

@@ -1,8 +1,9 @@
-/* kept_states.h - which recurrent states of a text a session keeps, so that a text that is cut or changed is
- * computed again only from the last kept state on.
+/* kept_states.h - which recurrent states of a text a session keeps. A text that is cut or changed is then
+ * computed again only from the last kept state before the change.
  *
  * A recurrent state exists for one position only, and is too large to be kept for each. States stay dense at
- * the end of the text and sparse before; ends of prompts, to which chats return, stay longer than others. */
+ * the end of the text and sparse before. States at ends of prompts stay longer than others: chats return
+ * there. */
 #pragma once
 
 #include <stdbool.h>
@@ -23,7 +24,7 @@ typedef struct {
 /* The number of slots for states of `bytes` each. */
 int kept_states_slots(unsigned long long bytes);
 
-/* The slot whose state is after the most tokens, among those after n tokens or fewer; -1: none. */
+/* The slot of the state after the most tokens, but no more than n; -1: none. */
 int kept_states_find(const KeptStates *kept, int n);
 
 /* Makes room for the state after pos > 0 tokens and returns its slot, or -1 if it is kept already. PRECOND no

@@ -1,5 +1,5 @@
-/* one.h - the schedule of a single sequence: one request at a time in a session, whose steps, guesses and
- * bits are those of a process that computes nothing else.
+/* one.h - the schedule of a single sequence: one request at a time in a session. Steps, guesses and bits are
+ * those of a process that computes nothing else.
  *
  *   state        event                            next state
  *   ONE_IDLE     one_begin()                      ONE_PROMPT
@@ -16,8 +16,8 @@
  * steps the caller may compute something else. A failure of the device or an interruption of the job is
  * returned to the caller, who then calls one_drop().
  *
- * Asynchronous decode keeps up to two tokens enqueued, so that the device computes one token while the host
- * shows another; it gives the same tokens and uses the same random numbers as synchronous decode. */
+ * Asynchronous decode keeps up to two tokens enqueued: the device computes one token while the host shows
+ * another. Tokens and random numbers are those of synchronous decode. */
 #pragma once
 
 #include "engine/request.h"

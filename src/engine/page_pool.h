@@ -8,8 +8,8 @@
  *   page 3: [32 tokens]     ->   page 8: [32 tokens]   ->  page 1: [5 tokens]    one sequence
  *                           ->   page 6: [20 tokens]                             another, with page 3 too
  *
- * A page is found by a hash of all tokens before its own. Since other tokens with the same hash can be
- * constructed, the parents' tokens are compared as well, unless they are the same pages.
+ * A page is found by a hash of all tokens before its own. Other tokens with the same hash can be constructed.
+ * So the parents' tokens are compared as well, unless the parents are the same pages.
  *
  * Host only.
  * Always true: each page is in use (by one sequence or more), known but unused, or empty; nothing allocates

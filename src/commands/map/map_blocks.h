@@ -1,5 +1,5 @@
-/* map_blocks.h - the records and results of a --map run with --claim: blocks of records that this process
- * takes one after another, and writes as whole files. */
+/* map_blocks.h - the records and results of a --map run with --claim. This process takes blocks of records
+ * one after another, and writes the results of each as a whole file. */
 #pragma once
 
 #include "commands/map/map_claim.h"

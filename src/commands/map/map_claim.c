@@ -363,7 +363,7 @@ static double look_every_ms(const Claims *c) {
   return ms < 500 ? ms : 500;
 }
 
-/* Takes a block that was not looked at yet; if there is none, looks at all open blocks from time to time. */
+/* Takes a block that was not looked at yet. If there is none, looks at all open blocks from time to time. */
 static Status try_next(Claims *c, size_t *block, bool *found, Error *err) {
   *found = false;
   for (; c->cursor < c->options.n_blocks && !*found; c->cursor++) {

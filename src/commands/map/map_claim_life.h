@@ -1,5 +1,5 @@
-/* map_claim_life.h - which processes of a --claim directory live: each changes the number in a file of its
- * own as long as it lives, and watches the numbers of the others. */
+/* map_claim_life.h - which processes of a --claim directory live. Each changes the number in its own file as
+ * long as it lives, and watches the numbers of the others. */
 #pragma once
 
 #include <stdbool.h>

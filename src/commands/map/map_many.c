@@ -33,7 +33,7 @@ typedef struct {
   char *note; /* note for standard error, or NULL */
 } InFlight;
 
-/* A device, which answers as many records at once as it has mappings. */
+/* A device's lane. It answers at most n_mappings records at once. */
 struct Lane {
   Many *many;
   Assistant *assistant;
@@ -200,7 +200,7 @@ static Status lend_mapping(Lane *lane, bool may_wait, InFlight **record, Error *
 
 /* --- lanes */
 
-/* True if another lane has records in flight, which it gives back if its device fails. */
+/* True if another lane has records in flight. Such a lane gives them back if its device fails. */
 static bool others_work(const Lane *lane) {
   const Many *many = lane->many;
   for (int i = 0; i < many->n_lanes; i++) {

@@ -15,8 +15,8 @@ typedef struct {
   size_t n_blocks, capacity;
 } Survey; /* starts zeroed */
 
-/* Reads all records of the input, which must be a regular file, since other processes read it too. `flag` is
- * for messages. */
+/* Reads all records of the input. It must be a regular file: other processes read it too. `flag` is for
+ * messages. */
 Status survey_records(const char *path, const RecordRules *rules, const char *flag,
                       const volatile int *interrupted, Survey *survey, Error *err);
 void survey_release(Survey *survey);

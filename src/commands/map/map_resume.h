@@ -54,8 +54,8 @@ Status map_resume_open(const char *results_path, const ResumeRules *rules, bool 
 void map_resume_close(MapResume *resume);
 
 enum { HEAD_LIMIT = 1 << 16 };
-/* Reads which format and settings the head at the beginning of text[0..size) names; *valid is false if the
- * text begins with no head. No head is longer than HEAD_LIMIT bytes. */
+/* Reads format and settings from the head at the beginning of text[0..size). *valid is false if the text
+ * begins with no head. No head is longer than HEAD_LIMIT bytes. */
 Status map_resume_head(const char *text, size_t size, ResultsFormat *format, MapSettings *settings,
                        bool *valid, Error *err);
 /* Appends the first HEAD_LIMIT bytes of a file. */

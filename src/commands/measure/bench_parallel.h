@@ -13,8 +13,8 @@ typedef struct {
 } ParallelTests;
 
 /* Refuses (STATUS_USAGE) a 0 in any list, tests longer than the model's context, and a device that computes
- * one sequence at a time; and (STATUS_FAILED) tests that the device's memory does not hold. The model need
- * not be loaded. */
+ * one sequence at a time. Refuses (STATUS_FAILED) tests that the device's memory does not hold. The model
+ * need not be loaded. */
 Status bench_parallel_check(const ParallelTests *tests, Error *err);
 
 /* Prints a row for each combination of counts, prompts and answers. */

@@ -71,7 +71,7 @@ Status inspect_print_arithmetic(Buffer *out, const ModelConfig *config, Error *e
   return print_other_ropes(out, config, err);
 }
 
-/* True if a 4-bit matrix has fp32 scales, whose values decide at loading whether it can run as AWQ. */
+/* True if a 4-bit matrix has fp32 scales. Their values decide at loading whether it can run as AWQ. */
 static bool has_wide_scales(const Model *model) {
   const Linear *head = &model->head;
   bool wide = head->kind == LINEAR_GROUPED && head->bits == 4;

@@ -15,8 +15,8 @@ Status job_find(const char *flag, const char *otherwise, size_t most, size_t *ra
 int job_local_rank(void);
 /* True if the environment says that all processes are on one machine, and the user has named no address. */
 bool job_needs_no_network(void);
-/* True if PyTorch's torchrun started this process: it sets MASTER_ADDR and MASTER_PORT, and listens on that
- * port. */
+/* True if PyTorch's torchrun started this process. torchrun sets MASTER_ADDR and MASTER_PORT, and listens on
+ * that port. */
 bool job_is_of_torchrun(void);
 /* Appends the host of rank 0: 127.0.0.1 if job_needs_no_network(), else MASTER_ADDR, else the first host of
  * Slurm's step or job. */

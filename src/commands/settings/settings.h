@@ -8,11 +8,10 @@
  *   no-think                   without one the name is the model.
  *   # a comment                at the beginning of a line only
  *
- * Flags that say how a model answers can be set, not those that say what one command is to do (settable[]). A
- * setting is taken only by commands that share the flag, and gives way to the command line: it is dropped
- * if it may not stand beside a flag given there. From high to low: command line, section, file,
- * environment, the checkpoint. A relative path of a file begins at the folder of the settings; ~/ is the
- * home directory. */
+ * Flags that say how a model answers can be set, not those that say what one command is to do (settable[]).
+ * Only commands that share the flag take a setting. A setting gives way to the command line: it is dropped if
+ * it may not stand beside a flag given there. From high to low: command line, section, file, environment, the
+ * checkpoint. A relative path of a file begins at the folder of the settings; ~/ is the home directory. */
 #pragma once
 
 #include "commands/flags.h"

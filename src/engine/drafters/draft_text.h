@@ -1,5 +1,5 @@
-/* draft_text.h - a drafter without a model: it guesses that the text goes on as it did after the longest
- * earlier passage with the same end. It suits edits, summaries, code and JSON. */
+/* draft_text.h - a drafter without a model: it finds the longest earlier passage that equals the text's end,
+ * and guesses that the text goes on as after that passage. It suits edits, summaries, code and JSON. */
 #pragma once
 
 #include "engine/drafters/drafter.h"

@@ -47,5 +47,5 @@ int guessing_length(const Guessing *g, int rank, int n);
 void guessing_note_step(Guessing *g, int n_rows, int n_guesses, int rank, double step_ms, double draft_ms);
 /* Sets `share` for a step in which n sequences generate. */
 void guessing_share(Guessing *g, int n);
-/* Notes that the next guess was right, or that it and all guesses after it were wrong. */
+/* right: notes that the next guess was right. Otherwise notes that it and all guesses after it were wrong. */
 void guessing_judge(Guessing *g, bool right);

@@ -3,10 +3,10 @@
  * Called by: commands/answer/guess.c; drafter_pool.c through drafter.h.
  * Always true: the cache's rows 0 .. n_rows - 1 belong to the text's tokens from position `first` on. Tokens
  *              before `first` were not seen; RoPE depends on distances only. EAGLE-3 and MTP: row i is made
- *              of the state of token first + i and the embedding of the token after it; if has_last, row
- *              LAST of the states is that of token first + n_rows, which has no row yet. DFlash: row i is
- *              made of the state of token first + i. Gemma 4: the drafter has no rows; row LAST of the states
- *              is that of the token at `first`. Nothing allocates after the first take() of a target. */
+ *              of the state of token first + i and the embedding of the token after it. If has_last, row LAST
+ *              of the states is that of token first + n_rows, which has no row yet. DFlash: row i is made of
+ *              the state of token first + i. Gemma 4: the drafter has no rows; row LAST of the states is that
+ *              of the token at `first`. Nothing allocates after the first take() of a target. */
 #include "engine/drafters/published.h"
 
 #include <stdlib.h>

@@ -121,8 +121,8 @@ static Status remove_oldest(const char *directory, uint64_t limit, int *n_remove
   return STATUS_OK;
 }
 
-/* Opens the lock file. *lock is -1 without failure if there is neither a lock file nor a file to remove, so
- * that a directory of other programs gets no file. */
+/* Opens the lock file. If there is neither a lock file nor a file to remove, *lock is -1 without failure: a
+ * directory of other programs gets no file. */
 static Status open_lock(const char *directory, const char *path, int *lock, Error *err) {
   const int flags = O_RDWR | O_CLOEXEC | O_NONBLOCK | O_NOCTTY | O_NOFOLLOW;
   *lock = open(path, flags);

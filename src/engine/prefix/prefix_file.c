@@ -1,8 +1,8 @@
 /* prefix_file.c - see prefix_file.h.
  *
  * Called by: prefix_store.c, commands/answer/cache_list.c.
- * Always true: the sizes of reads and allocations depend on one field of the file only, its count of tokens,
- *              which is checked against its range. */
+ * Always true: the sizes of reads and allocations depend on one field of the file only: its count of tokens.
+ *              This count is checked against its range. */
 #include "engine/prefix/prefix_file.h"
 
 #include <stdlib.h>

@@ -19,8 +19,8 @@
  *                           in a state layer_bytes[layer] bytes, as Backend's state_read() makes them
  *
  * Numbers have the machine's byte order; in the other order they are out of range. The file is used if every
- * field is as this program would have written it for this text, and a layer's bytes if their hash is right.
- * Files are read and never mapped, so that a truncated file makes a read fail instead of raising SIGBUS. */
+ * field is as this program would have written it for this text. A layer's bytes are used if their hash is
+ * right. Files are read and never mapped: a truncated file makes a read fail and raises no SIGBUS. */
 #pragma once
 
 #include <stdbool.h>
