@@ -17,34 +17,48 @@
 
 static const char MAGIC[8] = "auktok02";
 
-enum {
-  CONTENTS,
-  TOKENS,
-  SLOTS,
-  TOKEN_OF,
-  MERGES,
-  CODES,
-  NEAR,
-  FAR,
-  PREFIX,
-  SUFFIX,
-  UNKNOWN,
-  SCORES,
-  SHORTER,
-  EDGES,
-  CHILDREN,
-  FAIL,
-  LONGEST,
-  JSON,
-  DECLARED,
-  N_PARTS
-};
+enum { N_TABLES = 17, JSON = N_TABLES, DECLARED, N_PARTS };
 
 typedef struct {
   char magic[8];
   uint64_t at[N_PARTS], size[N_PARTS]; /* in bytes; at: from the image's start; size 0: part is absent */
   Model model;                         /* pointers in it are meaningless */
 } ImageHeader;
+
+/* A table of the model. */
+typedef struct {
+  void *pointer; /* address of the model's pointer to it, which is NULL if the model has no such table */
+  size_t size;   /* in bytes, if there is one */
+} Table;
+
+static void tables_of(Model *model, Table tables[N_TABLES]) {
+  Vocab *v = &model->vocab;
+  Bpe *bpe = &model->bpe;
+  Joints *j = &bpe->joints;
+  Unigram *u = &model->unigram;
+  Matcher *m = &u->matcher;
+  const Table all[] = {
+      {&v->bytes.data, v->bytes.size},
+      {&v->tokens, v->count * sizeof *v->tokens},
+      {&v->slots, (v->mask + 1) * sizeof *v->slots},
+      {&v->token_of, (size_t)v->n_ids * sizeof *v->token_of},
+      {&bpe->merges, (bpe->merge_mask + 1) * sizeof *bpe->merges},
+      {&bpe->code_ids, 0x10000 * sizeof *bpe->code_ids},
+      {&j->near, 256 * 256 / 8},
+      {&j->far, (j->far_mask + 1) * sizeof *j->far},
+      {&bpe->prefix, bpe->prefix_size + 1},
+      {&bpe->suffix, bpe->suffix_size + 1},
+      {&bpe->unk, bpe->unk_size + 1},
+      {&u->scores, v->count * sizeof *u->scores},
+      {&u->shorter, v->count * sizeof *u->shorter},
+      {&m->byte, m->n_nodes * sizeof *m->byte},
+      {&m->first, (m->n_nodes + 1) * sizeof *m->first},
+      {&m->fail, m->n_nodes * sizeof *m->fail},
+      {&m->longest, m->n_nodes * sizeof *m->longest},
+  };
+  _Static_assert(sizeof all == N_TABLES * sizeof *all, "N_TABLES is the number of tables");
+  memcpy(tables, all, sizeof all);
+}
 
 /* --- making */
 
@@ -56,30 +70,15 @@ static Status add(Buffer *image, ImageHeader *header, int part, const void *byte
   return size ? buffer_append(image, bytes, size, err) : STATUS_OK;
 }
 
-static Status add_tables(Buffer *image, ImageHeader *header, const Model *model, Error *err) {
-  const Vocab *v = &model->vocab;
-  const Bpe *bpe = &model->bpe;
-  const Unigram *u = &model->unigram;
-  const Matcher *m = &u->matcher;
-  const Joints *j = &bpe->joints;
-  TRY(add(image, header, CONTENTS, v->bytes.data, v->bytes.size, err));
-  TRY(add(image, header, TOKENS, v->tokens, v->count * sizeof *v->tokens, err));
-  TRY(add(image, header, SLOTS, v->slots, v->slots ? (v->mask + 1) * sizeof *v->slots : 0, err));
-  TRY(add(image, header, TOKEN_OF, v->token_of, (size_t)v->n_ids * sizeof *v->token_of, err));
-  TRY(add(image, header, MERGES, bpe->merges, bpe->merges ? (bpe->merge_mask + 1) * sizeof *bpe->merges : 0,
-          err));
-  TRY(add(image, header, CODES, bpe->code_ids, bpe->code_ids ? 0x10000 * sizeof *bpe->code_ids : 0, err));
-  TRY(add(image, header, NEAR, j->near, j->near ? 256 * 256 / 8 : 0, err));
-  TRY(add(image, header, FAR, j->far, j->far ? (j->far_mask + 1) * sizeof *j->far : 0, err));
-  TRY(add(image, header, PREFIX, bpe->prefix, bpe->prefix ? bpe->prefix_size + 1 : 0, err));
-  TRY(add(image, header, SUFFIX, bpe->suffix, bpe->suffix ? bpe->suffix_size + 1 : 0, err));
-  TRY(add(image, header, UNKNOWN, bpe->unk, bpe->unk ? bpe->unk_size + 1 : 0, err));
-  TRY(add(image, header, SCORES, u->scores, u->scores ? v->count * sizeof *u->scores : 0, err));
-  TRY(add(image, header, SHORTER, u->shorter, u->shorter ? v->count * sizeof *u->shorter : 0, err));
-  TRY(add(image, header, EDGES, m->byte, m->n_nodes * sizeof *m->byte, err));
-  TRY(add(image, header, CHILDREN, m->first, m->n_nodes ? (m->n_nodes + 1) * sizeof *m->first : 0, err));
-  TRY(add(image, header, FAIL, m->fail, m->n_nodes * sizeof *m->fail, err));
-  return add(image, header, LONGEST, m->longest, m->n_nodes * sizeof *m->longest, err);
+static Status add_tables(Buffer *image, ImageHeader *header, Model *model, Error *err) {
+  Table tables[N_TABLES];
+  tables_of(model, tables);
+  for (int i = 0; i < N_TABLES; i++) {
+    const void *bytes;
+    memcpy(&bytes, tables[i].pointer, sizeof bytes); /* the model's pointer is of any type */
+    TRY(add(image, header, i, bytes, bytes ? tables[i].size : 0, err));
+  }
+  return STATUS_OK;
 }
 
 /* Appends the JSON text with null in place of the two tables. */
@@ -155,30 +154,14 @@ static void set_tables(Model *model) {
   *model = image->model;
   model->image = image;
   model->image_bytes = size;
-  Vocab *v = &model->vocab;
-  v->bytes.data = part(image, CONTENTS);
-  v->tokens = part(image, TOKENS);
-  v->slots = part(image, SLOTS);
-  v->token_of = part(image, TOKEN_OF);
-  Bpe *bpe = &model->bpe;
-  bpe->where = model->where.text;
-  bpe->vocab = v;
-  bpe->merges = part(image, MERGES);
-  bpe->code_ids = part(image, CODES);
-  bpe->joints.near = part(image, NEAR);
-  bpe->joints.far = part(image, FAR);
-  bpe->prefix = part(image, PREFIX);
-  bpe->suffix = part(image, SUFFIX);
-  bpe->unk = part(image, UNKNOWN);
-  Unigram *u = &model->unigram;
-  u->where = model->where.text;
-  u->vocab = v;
-  u->scores = part(image, SCORES);
-  u->shorter = part(image, SHORTER);
-  u->matcher.byte = part(image, EDGES);
-  u->matcher.first = part(image, CHILDREN);
-  u->matcher.fail = part(image, FAIL);
-  u->matcher.longest = part(image, LONGEST);
+  Table tables[N_TABLES];
+  tables_of(model, tables);
+  for (int i = 0; i < N_TABLES; i++) {
+    void *const table = part(image, i);
+    memcpy(tables[i].pointer, &table, sizeof table);
+  }
+  model->bpe.where = model->unigram.where = model->where.text;
+  model->bpe.vocab = model->unigram.vocab = &model->vocab;
 }
 
 Status tokenizer_image_open(const char *name, int descriptor, Tokenizer **out, Error *err) {
