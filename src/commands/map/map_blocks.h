@@ -25,7 +25,7 @@ Status blocks_open(const BlocksOptions *options, Blocks **blocks, Error *err);
  * was surveyed. */
 Status blocks_read(Blocks *blocks, bool may_wait, Record *record, bool *found, bool *at_end, Error *err);
 /* Adds a result; results come in the order in which the records were read. *lost: this result completes block
- * *block, but another process has taken that block over. All results of the block are then dropped. */
+ * *block, but another process has taken it over or written its results. This process drops its own. */
 Status blocks_add(Blocks *blocks, const Buffer *result, size_t *block, bool *lost, Error *err);
 /* The number of results in blocks that other processes have completed, as far as this process has seen. */
 size_t blocks_elsewhere(const Blocks *blocks);
