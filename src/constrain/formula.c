@@ -37,17 +37,12 @@ static bool equal(const Formulas *f, const FormulaNode *x, const FormulaNode *y)
 static Formula add(Formulas *f, FormulaNode node) {
   if (!failure_work(&f->failure, 8)) return FORMULA_FALSE;
   const uint64_t hash = hash_of(f, &node);
-  Formula found;
-  for (NumberWalk w = number_table_walk(&f->by_content, hash); number_walk_next(&w, &found);)
-    if (equal(f, &f->nodes[found], &node)) return found;
+  for (const KeyEntry *e = key_table_find(&f->by_content, hash); e; e = key_table_next(&f->by_content, e))
+    if (equal(f, &f->nodes[e->value.number], &node)) return e->value.number;
   if (f->count >= MAX_FORMULAS)
     return fail(f, STATUS_USAGE, "the constraint grows over 4,194,304 formulas"), FORMULA_FALSE;
-  if (!failure_grow(&f->failure, &f->nodes, &f->capacity, f->count + 1, sizeof *f->nodes))
-    return FORMULA_FALSE;
-  if (!number_table_reserve(&f->by_content)) return fail(f, STATUS_FAILED, "out of memory"), FORMULA_FALSE;
-  f->nodes[f->count] = node;
-  number_table_put(&f->by_content, hash, (Formula)f->count);
-  return (Formula)f->count++;
+  return key_table_append(&f->by_content, hash, &f->nodes, &f->count, &f->capacity, &node, sizeof node,
+                          &f->failure);
 }
 
 Formula formula_atom(Formulas *formulas, AtomKind kind, uint32_t a, uint32_t b) {
@@ -218,7 +213,7 @@ Status formulas_open(Formulas *formulas, Error *err) {
 
 void formulas_close(Formulas *formulas) {
   free(formulas->nodes);
-  number_table_release(&formulas->by_content);
+  key_table_release(&formulas->by_content);
   free(formulas->lists);
   *formulas = (Formulas){.round = 0};
 }

@@ -9,8 +9,7 @@
 #include <stddef.h>
 #include <stdint.h>
 
-#include "constrain/store/failure.h"
-#include "constrain/store/number_table.h"
+#include "constrain/store/key_table.h"
 
 typedef uint32_t Formula;
 enum { FORMULA_FALSE, FORMULA_TRUE };
@@ -56,8 +55,8 @@ typedef struct {
 typedef struct {
   FormulaNode *nodes; /* [count] */
   size_t count, capacity;
-  NumberTable by_content; /* finds nodes */
-  Formula *lists;         /* [lists_count] */
+  KeyTable by_content; /* finds nodes */
+  Formula *lists;      /* [lists_count] */
   size_t lists_count, lists_capacity;
   uint32_t round;
   Failure failure;

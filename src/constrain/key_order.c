@@ -55,6 +55,7 @@ static Status number_keys(KeyOrder *order, Error *err) {
 }
 
 static void order_free(KeyOrder *order) {
+  if (!order) return;
   free(order->schemas);
   free(order->keys.items);
   free(order->ranks.items);
@@ -89,29 +90,25 @@ static bool is_of(const KeyOrder *order, const uint32_t *schemas, uint32_t n) {
 
 const KeyOrder *key_order_of(Machine *m, const uint32_t *schemas, uint32_t n) {
   const uint64_t hash = hash64(n > 0 ? (const void *)schemas : "", n * sizeof *schemas, 0);
-  uint32_t found;
-  for (NumberWalk w = number_table_walk(&m->orders_by_schemas, hash); number_walk_next(&w, &found);)
-    if (is_of(m->orders[found], schemas, n)) return m->orders[found];
+  const KeyTable *known = &m->orders;
+  for (const KeyEntry *e = key_table_find(known, hash); e; e = key_table_next(known, e))
+    if (is_of(e->value.pointer, schemas, n)) return e->value.pointer;
   Error err = {{0}};
   KeyOrder *made = mem_alloc(1, sizeof *made, "a constraint", &err);
   Status status = made ? make_order(m, schemas, n, made, &err) : STATUS_FAILED;
-  if (status == STATUS_OK)
-    status = mem_grow(&m->orders, &m->orders_capacity, m->n_orders + 1, sizeof made, "a constraint", &err);
-  if (status == STATUS_OK && !number_table_reserve(&m->orders_by_schemas))
+  if (status == STATUS_OK && !key_table_add(&m->orders, (KeyEntry){hash, {made}}))
     status = error_set(&err, STATUS_FAILED, "out of memory");
   if (status != STATUS_OK) {
-    if (made) order_free(made);
+    order_free(made);
     if (langs_check(&m->set->langs, NULL) == STATUS_OK) machine_fail(m, err.text);
     return NULL;
   }
-  number_table_put(&m->orders_by_schemas, hash, (uint32_t)m->n_orders);
-  return m->orders[m->n_orders++] = made;
+  return made;
 }
 
 void key_orders_close(Machine *m) {
-  for (size_t i = 0; i < m->n_orders; i++) order_free(m->orders[i]);
-  free(m->orders);
-  number_table_release(&m->orders_by_schemas);
+  for (size_t i = 0; i < m->orders.n_slots; i++) order_free((KeyOrder *)m->orders.slots[i].value.pointer);
+  key_table_release(&m->orders);
 }
 
 uint32_t key_order_rank(const KeyOrder *order, uint32_t key) {

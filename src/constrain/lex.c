@@ -27,16 +27,13 @@ static bool equal(const Machine *m, const Lex *x, const Lex *y) {
 
 static uint32_t find(Machine *m, Lex lex) {
   const uint64_t hash = hash_of(m, &lex);
-  uint32_t found;
-  for (NumberWalk w = number_table_walk(&m->lexes_by_content, hash); number_walk_next(&w, &found);)
-    if (equal(m, &m->lexes[found], &lex)) return found;
-  if (!number_table_reserve(&m->lexes_by_content) ||
-      mem_grow(&m->lexes, &m->lexes_capacity, m->n_lexes + 2, sizeof *m->lexes, "a constraint", NULL))
-    return machine_fail(m, "out of memory"), LEX_NONE;
+  const KeyTable *known = &m->lexes_by_content;
+  for (const KeyEntry *e = key_table_find(known, hash); e; e = key_table_next(known, e))
+    if (equal(m, &m->lexes[e->value.number], &lex)) return e->value.number;
+  if (!failure_grow(&m->failure, &m->lexes, &m->lexes_capacity, m->n_lexes + 2, sizeof lex)) return LEX_NONE;
   if (m->n_lexes == 0) m->lexes[m->n_lexes++] = (Lex){.n = 0};
-  m->lexes[m->n_lexes] = lex;
-  number_table_put(&m->lexes_by_content, hash, (uint32_t)m->n_lexes);
-  return (uint32_t)m->n_lexes++;
+  return key_table_append(&m->lexes_by_content, hash, &m->lexes, &m->n_lexes, &m->lexes_capacity, &lex,
+                          sizeof lex, &m->failure);
 }
 
 /* find() for languages at the end of lex_langs; they stay only if the state is new. */
@@ -65,7 +62,7 @@ uint32_t lex_forget(Machine *m, uint32_t kept) {
   if (!langs) return machine_fail(m, "out of memory"), LEX_NONE;
   memcpy(langs, langs_of(m, &lex), lex.n * sizeof *langs);
   for (size_t i = 0; i < m->n_lexes; i++) free(m->lexes[i].next);
-  number_table_reset(&m->lexes_by_content);
+  key_table_reset(&m->lexes_by_content);
   m->n_lexes = 0;
   memcpy(m->lex_langs, langs, lex.n * sizeof *langs);
   free(langs);

@@ -125,7 +125,7 @@ void machine_close(Machine *machine) {
   free(machine->chunks);
   key_orders_close(machine);
   free(machine->lexes);
-  number_table_release(&machine->lexes_by_content);
+  key_table_release(&machine->lexes_by_content);
   free(machine->lex_langs);
   free(machine->places);
   free(machine->text);

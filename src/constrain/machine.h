@@ -113,7 +113,7 @@ typedef struct {
   ArenaMark mark;
   Lex *lexes; /* [n_lexes] */
   size_t n_lexes, lexes_capacity;
-  NumberTable lexes_by_content;
+  KeyTable lexes_by_content;
   uint32_t lex_mark; /* number of the last search that set Lex.mark */
   Lang *lex_langs;   /* [lex_langs_count] */
   size_t lex_langs_count, lex_langs_capacity;
@@ -124,9 +124,7 @@ typedef struct {
   uint32_t max_prefix;     /* longest list of prefixItems */
   uint32_t *places;        /* [set->count] scratch of frames.c: index of a schema in a list of children */
   KnownKeys known_keys[N_KNOWN_KEYS];
-  KeyOrder **orders; /* [n_orders] */
-  size_t n_orders, orders_capacity;
-  NumberTable orders_by_schemas;
+  KeyTable orders;   /* KeyOrders by a hash of their schemas */
   KeyTable closings; /* answers of closing_of() */
   Pool examples;     /* keys that closing.c tries */
   KeyTable few;      /* language + 1: whether it has few strings; hash of (language, n): its n-th example */

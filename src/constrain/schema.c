@@ -41,24 +41,17 @@ Status key_list_add(KeyList *list, uint32_t key, uint32_t schema, Error *err) {
 
 uint32_t schema_key(SchemaSet *set, const char *bytes, size_t size, bool add) {
   const uint64_t hash = hash64(bytes, size, 0);
-  uint32_t found;
-  for (NumberWalk w = number_table_walk(&set->keys_by_bytes, hash); number_walk_next(&w, &found);) {
-    const Key *key = &set->keys[found];
-    if (key->size == size && memcmp(key->bytes, bytes, size) == 0) return found;
+  const KeyTable *known = &set->keys_by_bytes;
+  for (const KeyEntry *e = key_table_find(known, hash); e; e = key_table_next(known, e)) {
+    const Key *key = &set->keys[e->value.number];
+    if (key->size == size && memcmp(key->bytes, bytes, size) == 0) return e->value.number;
   }
   if (!add) return UINT32_MAX;
-  if (!number_table_reserve(&set->keys_by_bytes) ||
-      mem_grow(&set->keys, &set->keys_capacity, set->n_keys + 1, sizeof *set->keys, "a schema", NULL))
-    goto failed;
-  char *copy = malloc(size + 1);
-  if (!copy) goto failed;
-  memcpy(copy, bytes, size);
-  set->keys[set->n_keys] = (Key){copy, size};
-  number_table_put(&set->keys_by_bytes, hash, (uint32_t)set->n_keys);
-  return (uint32_t)set->n_keys++;
-failed:
-  langs_fail(&set->langs, STATUS_FAILED, "out of memory");
-  return UINT32_MAX;
+  const Key key = {pool_alloc(&set->key_bytes, size + 1), size};
+  if (!key.bytes) return langs_fail(&set->langs, STATUS_FAILED, "out of memory"), UINT32_MAX;
+  memcpy(key.bytes, bytes, size);
+  return key_table_append(&set->keys_by_bytes, hash, &set->keys, &set->n_keys, &set->keys_capacity, &key,
+                          sizeof key, &set->langs.failure);
 }
 
 /* --- schemas */
@@ -115,22 +108,23 @@ uint32_t *schema_part(const Schema *schema, unsigned wanted, size_t i) {
 static Status add(SchemaSet *set, Schema schema, const char *pointer, uint32_t *number, Error *err) {
   const void *json = schema.json;
   const uint64_t hash = hash64(&json, sizeof json, schema.is_constant);
-  NumberWalk walk = number_table_walk(&set->schemas_by_json, hash);
-  while (json && number_walk_next(&walk, number))
+  const KeyTable *known = &set->schemas_by_json;
+  for (const KeyEntry *e = json ? key_table_find(known, hash) : NULL; e; e = key_table_next(known, e)) {
+    *number = e->value.number;
     if (set->schemas[*number].json == json && set->schemas[*number].is_constant == schema.is_constant)
       return STATUS_OK;
+  }
   if (set->count >= MAX_SCHEMAS) return error_set(err, STATUS_USAGE, "over %d subschemas", MAX_SCHEMAS);
   TRY(mem_grow(&set->schemas, &set->capacity, set->count + 1, sizeof *set->schemas, "a schema", err));
-  schema.pointer = number_table_reserve(&set->schemas_by_json) ? strdup(pointer) : NULL;
-  if (!schema.pointer) return error_set(err, STATUS_FAILED, "out of memory");
+  *number = (uint32_t)set->count;
+  const bool added = !json || key_table_add(&set->schemas_by_json, (KeyEntry){hash, {.number = *number}});
+  if (!added || !(schema.pointer = strdup(pointer))) return error_set(err, STATUS_FAILED, "out of memory");
   schema.kinds = ALL_KINDS;
   schema.string = schema.number = LANG_ALL;
   for (int row = 0; row < N_PARTS; row++)
     if (parts[row].form == ONE) *(uint32_t *)(void *)((char *)&schema + parts[row].at) = SCHEMA_NONE;
   schema.max_members = schema.max_items = schema.max_contains = UINT32_MAX;
   schema.member_keys = LANG_UNKNOWN;
-  *number = (uint32_t)set->count;
-  if (json) number_table_put(&set->schemas_by_json, hash, *number);
   set->schemas[set->count++] = schema;
   return STATUS_OK;
 }
@@ -266,13 +260,13 @@ void schema_close(SchemaSet *set) {
     free(s->needed_keys.items);
     free(s->pointer);
   }
-  for (size_t i = 0; i < set->n_keys; i++) free(set->keys[i].bytes);
   for (size_t i = 0; i < set->n_resources; i++) free(set->resources[i].uri);
   for (size_t i = 0; i < set->n_anchors; i++) free(set->anchors[i].name);
   free(set->schemas);
   free(set->keys);
-  number_table_release(&set->keys_by_bytes);
-  number_table_release(&set->schemas_by_json);
+  pool_release(&set->key_bytes);
+  key_table_release(&set->keys_by_bytes);
+  key_table_release(&set->schemas_by_json);
   key_table_release(&set->members);
   free(set->resources);
   free(set->anchors);

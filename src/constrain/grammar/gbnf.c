@@ -131,16 +131,17 @@ static Status add_lang(Parser *p, Lang lang, int *index) {
 static Status find_rule(Parser *p, const char *name, size_t size, uint32_t *number) {
   GbnfTree *t = p->tree;
   const uint64_t hash = hash64(name, size, 0);
-  for (NumberWalk w = number_table_walk(&t->rules_by_name, hash); number_walk_next(&w, number);) {
-    const GbnfRule *rule = &t->rules[*number];
+  const KeyTable *known = &t->rules_by_name;
+  for (const KeyEntry *e = key_table_find(known, hash); e; e = key_table_next(known, e)) {
+    const GbnfRule *rule = &t->rules[ *number = e->value.number];
     if (rule->size == size && memcmp(rule->name, name, size) == 0) return STATUS_OK;
   }
   if (t->n_rules == MAX_RULES)
     return error_set(p->err, STATUS_USAGE, "%s: the grammar has over %d rules", p->name, MAX_RULES);
   TRY(mem_grow(&t->rules, &t->rules_capacity, t->n_rules + 1, sizeof *t->rules, "a grammar", p->err));
-  if (!number_table_reserve(&t->rules_by_name)) return error_set(p->err, STATUS_FAILED, "out of memory");
   *number = (uint32_t)t->n_rules;
-  number_table_put(&t->rules_by_name, hash, *number);
+  if (!key_table_add(&t->rules_by_name, (KeyEntry){hash, {.number = *number}}))
+    return error_set(p->err, STATUS_FAILED, "out of memory");
   t->rules[t->n_rules++] = (GbnfRule){name, size, -1};
   return STATUS_OK;
 }
@@ -417,6 +418,6 @@ Status gbnf_parse(Langs *langs, const char *name, const char *text, size_t size,
 void gbnf_release(GbnfTree *tree) {
   free(tree->nodes);
   free(tree->rules);
-  number_table_release(&tree->rules_by_name);
+  key_table_release(&tree->rules_by_name);
   *tree = (GbnfTree){.n_nodes = 0};
 }

@@ -45,7 +45,7 @@ typedef struct {
   size_t n_nodes, nodes_capacity;
   GbnfRule *rules; /* [n_rules] */
   size_t n_rules, rules_capacity;
-  NumberTable rules_by_name;
+  KeyTable rules_by_name;
   uint32_t root;
 } GbnfTree;
 

@@ -52,10 +52,10 @@ struct Grammar {
   Productions productions;
   Stack *stacks; /* [n_stacks] number 0 is the end of the text */
   size_t n_stacks, stacks_capacity;
-  NumberTable stacks_by_content;
+  KeyTable stacks_by_content;
   State *states; /* [n_states] number 0 is GRAMMAR_DEAD */
   size_t n_states, states_capacity;
-  NumberTable states_by_content;
+  KeyTable states_by_content;
   Place *places; /* [n_places] of all states */
   size_t n_places, places_capacity;
   KeyTable transitions;    /* key: state and byte, plus one */
@@ -89,17 +89,13 @@ static uint32_t make_stack(Grammar *g, uint32_t at, uint32_t below) {
   const Stack stack = {at, below};
   if (g->productions.symbols[at].kind == SYMBOL_END) return below;
   const uint64_t hash = hash64(&stack, sizeof stack, 0);
-  uint32_t found;
-  for (NumberWalk w = number_table_walk(&g->stacks_by_content, hash); number_walk_next(&w, &found);)
-    if (memcmp(&g->stacks[found], &stack, sizeof stack) == 0) return found;
+  const KeyTable *known = &g->stacks_by_content;
+  for (const KeyEntry *e = key_table_find(known, hash); e; e = key_table_next(known, e))
+    if (memcmp(&g->stacks[e->value.number], &stack, sizeof stack) == 0) return e->value.number;
   if (g->n_stacks == MAX_STACKS)
     return fail(g, STATUS_FAILED, "the text is too deep for the grammar: over 4,194,304 stacks"), 0;
-  if (!failure_grow(&g->failure, &g->stacks, &g->stacks_capacity, g->n_stacks + 1, sizeof *g->stacks))
-    return 0;
-  if (!number_table_reserve(&g->stacks_by_content)) return fail(g, STATUS_FAILED, "out of memory"), 0;
-  g->stacks[g->n_stacks] = stack;
-  number_table_put(&g->stacks_by_content, hash, (uint32_t)g->n_stacks);
-  return (uint32_t)g->n_stacks++;
+  return key_table_append(&g->stacks_by_content, hash, &g->stacks, &g->n_stacks, &g->stacks_capacity, &stack,
+                          sizeof stack, &g->failure);
 }
 
 /* --- states */
@@ -176,21 +172,18 @@ static uint32_t intern(Grammar *g) {
   if (n == 0 && !g->accepts) return GRAMMAR_DEAD;
   if (n > 0) qsort(g->made, n, sizeof *g->made, by_stack);
   const uint64_t hash = hash64(n ? (const void *)g->made : "", n * sizeof *g->made, g->accepts);
-  uint32_t found;
-  for (NumberWalk w = number_table_walk(&g->states_by_content, hash); number_walk_next(&w, &found);)
-    if (same_state(g, &g->states[found])) return found;
+  const KeyTable *known = &g->states_by_content;
+  for (const KeyEntry *e = key_table_find(known, hash); e; e = key_table_next(known, e))
+    if (same_state(g, &g->states[e->value.number])) return e->value.number;
   if (g->n_states == MAX_STATES)
     return fail(g, STATUS_USAGE, "the grammar is too large: over 4,194,304 states"), GRAMMAR_DEAD;
-  if (!failure_grow(&g->failure, &g->places, &g->places_capacity, g->n_places + n, sizeof *g->places) ||
-      !failure_grow(&g->failure, &g->states, &g->states_capacity, g->n_states + 1, sizeof *g->states))
+  if (!failure_grow(&g->failure, &g->places, &g->places_capacity, g->n_places + n, sizeof *g->places))
     return GRAMMAR_DEAD;
-  if (!number_table_reserve(&g->states_by_content))
-    return fail(g, STATUS_FAILED, "out of memory"), GRAMMAR_DEAD;
+  const State state = {(uint32_t)g->n_places, (uint32_t)n, g->accepts};
   if (n > 0) memcpy(g->places + g->n_places, g->made, n * sizeof *g->made);
-  g->states[g->n_states] = (State){(uint32_t)g->n_places, (uint32_t)n, g->accepts};
   g->n_places += n;
-  number_table_put(&g->states_by_content, hash, (uint32_t)g->n_states);
-  return (uint32_t)g->n_states++;
+  return key_table_append(&g->states_by_content, hash, &g->states, &g->n_states, &g->states_capacity, &state,
+                          sizeof state, &g->failure);
 }
 
 static void begin_state(Grammar *g) {
@@ -344,7 +337,7 @@ void grammar_mask(Grammar *g, const Vocabulary *v, uint32_t state, uint64_t *mas
 /* --- opening */
 
 static void forget_states(Grammar *g) {
-  number_table_reset(&g->states_by_content);
+  key_table_reset(&g->states_by_content);
   key_table_release(&g->transitions);
   g->n_places = 0;
   g->n_states = 1;
@@ -452,9 +445,9 @@ void grammar_close(Grammar *g) {
   productions_release(&g->productions);
   langs_close(&g->set.langs);
   free(g->stacks);
-  number_table_release(&g->stacks_by_content);
+  key_table_release(&g->stacks_by_content);
   free(g->states);
-  number_table_release(&g->states_by_content);
+  key_table_release(&g->states_by_content);
   free(g->places);
   key_table_release(&g->transitions);
   free(g->made);

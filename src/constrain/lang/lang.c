@@ -39,11 +39,6 @@ static void fail_limit(Langs *langs, const char *limit) {
   langs_fail(langs, STATUS_USAGE, message.text);
 }
 
-static bool no_memory(Langs *langs) {
-  langs_fail(langs, STATUS_FAILED, "out of memory");
-  return false;
-}
-
 /* --- hash-consing */
 
 static uint64_t hash_of(const Langs *langs, const LangNode *node) {
@@ -80,45 +75,35 @@ static bool measure(Langs *langs, LangNode *node) {
 Lang lang_node(Langs *langs, LangNode node) {
   if (!langs_work(langs, 16)) return LANG_NONE;
   const uint64_t hash = hash_of(langs, &node);
-  Lang found;
-  for (NumberWalk w = number_table_walk(&langs->by_content, hash); number_walk_next(&w, &found);)
-    if (equal(langs, &langs->nodes[found], &node)) return found;
+  const KeyTable *known = &langs->by_content;
+  for (const KeyEntry *e = key_table_find(known, hash); e; e = key_table_next(known, e))
+    if (equal(langs, &langs->nodes[e->value.number], &node)) return e->value.number;
   if (langs->count > 0 && !measure(langs, &node)) return LANG_NONE;
   if (langs->count >= MAX_EXPRESSIONS) {
     fail_limit(langs, "the automaton grows over 2,097,152 states");
     return LANG_NONE;
   }
-  if (!failure_grow(&langs->failure, &langs->nodes, &langs->capacity, langs->count + 1, sizeof *langs->nodes))
-    return LANG_NONE;
-  if (!number_table_reserve(&langs->by_content)) return no_memory(langs), LANG_NONE;
-  langs->nodes[langs->count] = node;
-  number_table_put(&langs->by_content, hash, (Lang)langs->count);
-  return (Lang)langs->count++;
+  return key_table_append(&langs->by_content, hash, &langs->nodes, &langs->count, &langs->capacity, &node,
+                          sizeof node, &langs->failure);
 }
 
 /* --- constructors */
 
-/* The index of a set in langs->sets; LANG_UNKNOWN on failure. */
+/* The index of a set in langs->sets. */
 static uint32_t set_index(Langs *langs, const ByteSet *set) {
   const uint64_t hash = hash64(set, sizeof *set, 0);
-  uint32_t found;
-  for (NumberWalk w = number_table_walk(&langs->sets_by_content, hash); number_walk_next(&w, &found);)
-    if (memcmp(&langs->sets[found], set, sizeof *set) == 0) return found;
-  if (!failure_grow(&langs->failure, &langs->sets, &langs->sets_capacity, langs->sets_count + 1, sizeof *set))
-    return LANG_UNKNOWN;
-  if (!number_table_reserve(&langs->sets_by_content)) return no_memory(langs), LANG_UNKNOWN;
-  number_table_put(&langs->sets_by_content, hash, (uint32_t)langs->sets_count);
-  langs->sets[langs->sets_count] = *set;
+  const KeyTable *known = &langs->sets_by_content;
+  for (const KeyEntry *e = key_table_find(known, hash); e; e = key_table_next(known, e))
+    if (memcmp(&langs->sets[e->value.number], set, sizeof *set) == 0) return e->value.number;
   byte_classes_divide(&langs->classes, set);
-  return (uint32_t)langs->sets_count++;
+  return key_table_append(&langs->sets_by_content, hash, &langs->sets, &langs->sets_count,
+                          &langs->sets_capacity, set, sizeof *set, &langs->failure);
 }
 
 static Lang set_of(Langs *langs, ByteSet set) {
   if (!(set.bits[0] | set.bits[1] | set.bits[2] | set.bits[3])) return LANG_NONE;
-  const uint32_t i = set_index(langs, &set);
   const bool ascii = !(set.bits[2] | set.bits[3]);
-  if (i == LANG_UNKNOWN) return LANG_NONE;
-  return lang_node(langs, (LangNode){.kind = SET, .plain = true, .text = ascii, .a = i});
+  return lang_node(langs, (LangNode){.kind = SET, .plain = true, .text = ascii, .a = set_index(langs, &set)});
 }
 
 Lang lang_bytes(Langs *langs, unsigned char first, unsigned char last) {
@@ -802,10 +787,10 @@ Status langs_open(Langs *langs, Error *err) {
 void langs_close(Langs *langs) {
   free(langs->nodes);
   pool_release(&langs->rows);
-  number_table_release(&langs->by_content);
+  key_table_release(&langs->by_content);
   free(langs->lists);
   free(langs->sets);
-  number_table_release(&langs->sets_by_content);
+  key_table_release(&langs->sets_by_content);
   free(langs->divisors);
   free(langs->stack);
   *langs = (Langs){.round = 0};

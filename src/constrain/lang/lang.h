@@ -13,8 +13,7 @@
 #include <stddef.h>
 #include <stdint.h>
 
-#include "constrain/store/failure.h"
-#include "constrain/store/number_table.h"
+#include "constrain/store/key_table.h"
 #include "constrain/store/pool.h"
 
 typedef uint32_t Lang;
@@ -40,12 +39,12 @@ typedef struct LangNode LangNode;
 typedef struct {
   LangNode *nodes; /* [count] */
   size_t count, capacity;
-  NumberTable by_content; /* finds expressions */
-  uint32_t *lists;        /* [lists_count] parts of unions and intersections */
+  KeyTable by_content; /* finds expressions */
+  uint32_t *lists;     /* [lists_count] parts of unions and intersections */
   size_t lists_count, lists_capacity;
   ByteSet *sets; /* [sets_count] */
   size_t sets_count, sets_capacity;
-  NumberTable sets_by_content;
+  KeyTable sets_by_content;
   struct Divisor *divisors; /* [divisors_count] of the MULTIPLE expressions, multiple.c */
   size_t divisors_count, divisors_capacity;
   ByteClasses classes;

@@ -74,17 +74,17 @@ static Status add_set(Parser *p, CharSet *set, int *index) {
   charset_tidy(set);
   const size_t bytes = set->count * sizeof *set->ranges;
   const uint64_t hash = hash64(set->count ? (const void *)set->ranges : "", bytes, 0);
-  uint32_t found;
-  for (NumberWalk w = number_table_walk(&tree->sets_by_content, hash); number_walk_next(&w, &found);) {
-    const CharSet *other = &tree->sets[found];
+  const KeyTable *known = &tree->sets_by_content;
+  for (const KeyEntry *e = key_table_find(known, hash); e; e = key_table_next(known, e)) {
+    const CharSet *other = &tree->sets[e->value.number];
     if (other->count == set->count && (!bytes || memcmp(other->ranges, set->ranges, bytes) == 0))
-      return add_set_node(p, (int)found, index);
+      return add_set_node(p, (int)e->value.number, index);
   }
-  if (!number_table_reserve(&tree->sets_by_content)) return error_set(p->err, STATUS_FAILED, "out of memory");
   TRY(mem_grow(&tree->sets, &tree->sets_capacity, tree->n_sets + 1, sizeof *tree->sets, "an expression",
                p->err));
   tree->sets[tree->n_sets] = TAKE(*set);
-  number_table_put(&tree->sets_by_content, hash, (uint32_t)tree->n_sets);
+  if (!key_table_add(&tree->sets_by_content, (KeyEntry){hash, {.number = (uint32_t)tree->n_sets}}))
+    return error_set(p->err, STATUS_FAILED, "out of memory");
   return add_set_node(p, (int)tree->n_sets++, index);
 }
 
@@ -475,7 +475,7 @@ Status regex_tree_parse(const char *text, size_t size, bool strict, RegexTree *t
 void regex_tree_release(RegexTree *tree) {
   for (size_t i = 0; i < tree->n_sets; i++) charset_release(&tree->sets[i]);
   free(tree->sets);
-  number_table_release(&tree->sets_by_content);
+  key_table_release(&tree->sets_by_content);
   free(tree->nodes);
   *tree = (RegexTree){0};
 }

@@ -1,7 +1,7 @@
 /* regular_expression_parse.h - the tree of a regular expression. Private to regular_expression*.c. */
 #pragma once
 
-#include "constrain/store/number_table.h"
+#include "constrain/store/key_table.h"
 #include "tokenizer/regex/charset.h"
 
 typedef enum {
@@ -30,7 +30,7 @@ typedef struct {
   size_t count, capacity;
   CharSet *sets; /* [n_sets] each after charset_tidy() */
   size_t n_sets, sets_capacity;
-  NumberTable sets_by_content;
+  KeyTable sets_by_content;
   int root;
   bool unsupported; /* ECMAScript has the syntax that was refused */
 } RegexTree;

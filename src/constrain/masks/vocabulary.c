@@ -5,7 +5,7 @@
 #include <string.h>
 
 #include "base/utf8.h"
-#include "constrain/store/number_table.h"
+#include "constrain/store/key_table.h"
 
 /* --- tries */
 
@@ -289,21 +289,21 @@ typedef struct {
 } ClassedToken;
 
 /* The number of the set with these classes, which is added if it is new. */
-static Status find_set(Vocabulary *v, NumberTable *sets, size_t *capacity, uint64_t classes, uint32_t *number,
+static Status find_set(Vocabulary *v, KeyTable *sets, size_t *capacity, uint64_t classes, uint32_t *number,
                        Error *err) {
-  const uint64_t hash = classes * UINT64_C(0x9e3779b97f4a7c15);
-  for (NumberWalk w = number_table_walk(sets, hash); number_walk_next(&w, number);)
-    if (v->class_sets[*number].classes == classes) return STATUS_OK;
+  const KeyEntry *known = key_table_find(sets, classes);
+  if (known) return *number = known->value.number, STATUS_OK;
   TRY(mem_grow(&v->class_sets, capacity, v->n_class_sets + 1, sizeof *v->class_sets, "tokens", err));
-  if (!number_table_reserve(sets)) return error_set(err, STATUS_FAILED, "out of memory");
-  *number = v->n_class_sets++;
+  *number = v->n_class_sets;
+  if (!key_table_add(sets, (KeyEntry){classes, {.number = *number}}))
+    return error_set(err, STATUS_FAILED, "out of memory");
+  v->n_class_sets++;
   v->class_sets[*number] = (ClassSet){.classes = classes};
-  number_table_put(sets, hash, *number);
   return STATUS_OK;
 }
 
 static Status add_class_sets(Vocabulary *v, const ClassedToken *tokens, uint32_t n, Error *err) {
-  OWNED(number_table_release) NumberTable sets = {0};
+  OWNED(key_table_release) KeyTable sets = {0};
   OWNED(mem_release) uint32_t *numbers = NULL;
   size_t capacity = 0;
   TRY(NEW(numbers, (size_t)n + 1, "tokens", err));

@@ -1,12 +1,17 @@
-/* key_table.h - a map from numbers of 64 bits, such as hashes, to pointers or numbers. */
+/* key_table.h - a map from numbers of 64 bits, such as hashes, to pointers or numbers. A key may have several
+ * entries: a hash finds equal items of an array that its owner keeps.
+ *
+ *   for (const KeyEntry *e = key_table_find(&table, hash); e; e = key_table_next(&table, e))
+ *     if (items[e->value.number] equals the wanted one) return e->value.number;
+ *   return key_table_append(&table, hash, &items, &count, &capacity, &item, sizeof item, &failure);
+ *
+ * Always true: at most half of the slots are in use, so that a search ends. */
 #pragma once
 
-#include <stdbool.h>
-#include <stddef.h>
-#include <stdint.h>
+#include "constrain/store/failure.h"
 
 typedef struct {
-  uint64_t key; /* 0: empty */
+  uint64_t key; /* 0: empty; entries of key 0 have key 1 */
   union {
     const void *pointer;
     uint32_t number;
@@ -19,8 +24,16 @@ typedef struct {
   size_t n_slots, count;
 } KeyTable;
 
-/* The entry of a key, or NULL. It is valid until key_table_add(). PRECOND key != 0, for both functions */
+/* An entry of a key, and the next one of the same key; NULL: there is none. It is valid until
+ * key_table_add(). */
 const KeyEntry *key_table_find(const KeyTable *table, uint64_t key);
-/* Adds an entry whose key is new; false if memory runs out. */
+const KeyEntry *key_table_next(const KeyTable *table, const KeyEntry *entry);
+/* Adds an entry; false if memory runs out. */
 bool key_table_add(KeyTable *table, KeyEntry entry);
+/* Appends an item to the array `items` points to, of *count items of `size` bytes, and adds an entry with its
+ * number, which it returns. 0 and a failure if memory runs out. */
+uint32_t key_table_append(KeyTable *table, uint64_t key, void *items, size_t *count, size_t *capacity,
+                          const void *item, size_t size, Failure *failure);
+/* Forgets all entries and keeps the memory. */
+void key_table_reset(KeyTable *table);
 void key_table_release(KeyTable *table);

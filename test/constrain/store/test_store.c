@@ -2,7 +2,6 @@
  * that grow, and memory in pieces. */
 #include "constrain/store/failure.h"
 #include "constrain/store/key_table.h"
-#include "constrain/store/number_table.h"
 #include "constrain/store/pool.h"
 #include "test/tests.h"
 
@@ -107,36 +106,48 @@ TEST(keys_are_found_however_many_there_are) {
   assert_null(key_table_find(&table, key_of(1)));
 }
 
-/* Three numbers of each hash; the hashes' upper halves are all different, their lower ones the same. */
+/* Three numbers of each hash; the first hash is 0. */
 static uint64_t hash_of(uint32_t number) {
-  return (uint64_t)(number / 3) << 32 | 7;
+  return (uint64_t)(number / 3) << 32;
 }
 
 TEST(numbers_are_found_by_their_hashes) {
-  NumberTable table = {.count = 0};
-  uint32_t number;
+  KeyTable table = {.count = 0};
   for (int turn = 0; turn < 2; turn++) {
-    for (uint32_t i = 0; i < KEYS; i++) {
-      assert_true(number_table_reserve(&table));
-      number_table_put(&table, hash_of(i), i);
-      assert_true(2 * table.count <= table.n_slots); /* a walk ends at an empty slot */
-    }
+    for (uint32_t i = 0; i < KEYS; i++)
+      assert_true(key_table_add(&table, (KeyEntry){hash_of(i), {.number = i}}));
     for (uint32_t i = 0; i < KEYS + 300; i += 3) {
       unsigned seen = 0;
-      for (NumberWalk w = number_table_walk(&table, hash_of(i)); number_walk_next(&w, &number);) {
+      for (const KeyEntry *e = key_table_find(&table, hash_of(i)); e; e = key_table_next(&table, e)) {
+        const uint32_t number = e->value.number;
         assert_true(number / 3 == i / 3 && !(seen >> number % 3 & 1));
         seen |= 1u << number % 3;
       }
       for (uint32_t k = 0; k < 3; k++) assert_int_equal(seen >> k & 1, i + k < KEYS);
     }
-    number_table_reset(&table);
+    key_table_reset(&table);
     assert_int_equal(table.count, 0);
-    NumberWalk none = number_table_walk(&table, hash_of(0));
-    assert_false(number_walk_next(&none, &number));
+    assert_null(key_table_find(&table, hash_of(0)));
   }
-  number_table_release(&table);
-  NumberWalk none = number_table_walk(&table, hash_of(0));
-  assert_false(number_walk_next(&none, &number));
+  key_table_release(&table);
+  assert_null(key_table_find(&table, hash_of(0)));
+}
+
+TEST(items_are_appended_with_the_entries_that_find_them) {
+  KeyTable table = {.count = 0};
+  Failure failure = {.work = 0};
+  uint64_t *items = NULL;
+  size_t count = 0, capacity = 0;
+  for (uint64_t i = 0; i < KEYS; i++)
+    assert_int_equal(key_table_append(&table, i / 2, &items, &count, &capacity, &i, sizeof i, &failure), i);
+  assert_int_equal(count, KEYS);
+  for (uint64_t i = 0; i < KEYS; i++) {
+    const KeyEntry *e = key_table_find(&table, i / 2);
+    while (e && items[e->value.number] != i) e = key_table_next(&table, e);
+    assert_true(e && e->value.number == i);
+  }
+  free(items);
+  key_table_release(&table);
 }
 
 /* --- memory */
