@@ -4,21 +4,21 @@
 #include "cuda/kernels/attention/attention_kernels.cuh"
 #include "cuda/kernels/ptx/launch.cuh"
 
-/* Blocks of a decode launch: two per SM of an H200 (132 SMs); smaller GPUs run them in waves. A constant, so
- * that results do not depend on the device. */
+/* Blocks of a decode launch: two per SM of an H200 (132 SMs). Smaller GPUs run them in waves. The number is
+ * constant, so that results do not depend on the device. */
 static const int kDecodeBlocks = 264;
 static const int kMaxColumns = 32;
 static const double kLog2E = 1.4426950408889634;
 
-/* With up to kShortTokens tokens after a past of up to kShortPast, prefill takes 3 to 5.6 us, wgmma 6 (H200,
- * Qwen3-8B's heads). */
+/* Up to kShortTokens tokens after a past of up to kShortPast positions take 3 to 5.6 us by prefill, 6 by
+ * wgmma (H200, Qwen3-8B's heads). */
 static const int kShortTokens = 64, kShortPast = 64;
 
-/* Cost model of decode against prefill, for chips without wgmma, for one token, and for few tokens after a
- * short past. The unit of cost is the time of a past position in prefill (25 ns). One decode launch costs
- * kColumnCost for each column (a token's query head); each of several costs kLaunchCost plus past positions /
- * kLaunchShare. Measured on an H200 with Qwen3-8B's heads (LOG.md, "When to prefill, when to decode"), where
- * prefill of up to 64 tokens takes 4 us plus 25 ns per past position. */
+/* The cost of decode, to compare with prefill: on chips without wgmma, for one token, and for few tokens
+ * after a short past. The unit is 25 ns: prefill of up to 64 tokens takes 4 us plus one unit per past
+ * position. A single decode launch costs kColumnCost per column (a token's query head). Each of several
+ * launches costs kLaunchCost + past positions / kLaunchShare. Measured on an H200 with Qwen3-8B's heads
+ * (LOG.md, "When to prefill, when to decode"). */
 static const int kColumnCost = 20, kLaunchCost = 1070, kLaunchShare = 18, kMaxDecodeTokens = 64;
 
 /* Splits of the keys in decode. With heads of 512 one block fills an SM's shared memory. */
@@ -27,15 +27,15 @@ static int decode_splits(int n_kv_heads, int head_dim) {
   return std::max(1, std::min(blocks / n_kv_heads, kMaxSplits));
 }
 
-/* How many partial results of units the workspace has room for. Each block of a unit needs one if the token
- * has several splits. */
+/* The number of units' partial results that fit the workspace. Each block of a unit needs one if the unit's
+ * token has several splits. */
 static int places_of(int asked) {
   return std::max((int)ATTENTION_UNITS, asked);
 }
 
-/* Bytes of the tickets: counters by which a block learns that it is the last to finish, and merges the
- * splits. Layers of other sizes share the workspace, and tickets stay zero between launches, so this size
- * must not depend on the layer. */
+/* Bytes of the tickets. A ticket counts the blocks that have finished; the last block merges the splits.
+ * Layers of all sizes share the tickets, which stay zero between launches, so the size must not depend on the
+ * layer. */
 static size_t tickets_bytes(int unit_places) {
   return (size_t)std::max((int)MAX_HEADS, unit_places) * sizeof(int);
 }
@@ -66,8 +66,8 @@ static AttentionArgs kernel_args(const Attention *a) {
   return args;
 }
 
-/* Most columns (tokens x query heads) of a block of decode; registers limit their accumulators. With latent
- * attention: the rows of wgmma's tile, or, where only the plain kernel can run, an arbitrary number. */
+/* Most columns (tokens x query heads) of a block. Decode: as many as the accumulators' registers allow.
+ * Latent attention: the rows of wgmma's tile; kMaxColumns, chosen freely, where only plain can run. */
 static int columns_per_block(const Attention *a) {
   if (a->value_dims > 0) {
     const int rows = attention_wgmma_rows(kernel_args(a));
@@ -76,9 +76,9 @@ static int columns_per_block(const Attention *a) {
   return a->head_dim == 512 ? 8 : a->head_dim == 256 ? 16 : kMaxColumns;
 }
 
-/* The number of blocks that share a KV head and divide its query heads, in decode and in wgmma with latent
- * attention: the least divisor of the heads' number for which a block's heads fit its columns. Each block
- * reads all keys and values of its split. */
+/* The number of blocks that share a KV head, each for some of its query heads, in decode and in wgmma with
+ * latent attention. It is the least divisor of the group for which a block's query heads fit its columns.
+ * Each block reads all keys and values of its split. */
 static int kv_sharers(const Attention *a) {
   const int group = a->n_heads / a->n_kv_heads, most = columns_per_block(a);
   int sharers = ceil_div(group, most);
@@ -127,8 +127,8 @@ bool attention_can_run(AttentionFamily family, const Attention *a, int n_tokens)
   return shared.n_kv_heads <= MAX_HEADS && attention_decode_shared(shared, at_once) <= a->shared_bytes;
 }
 
-/* True if decode is faster than prefill; blocks that share a KV head count as launches. One token in one
- * launch takes decode whatever `past` is, as its step is captured in a graph. */
+/* True if decode is faster than prefill. Blocks that share a KV head count as launches. One token in one
+ * launch takes decode at any `past`, because its step is captured in a graph. */
 static bool decode_is_faster(const Attention *a, int n_tokens) {
   const int launches = ceil_div(n_tokens, tokens_per_launch(a)) * kv_sharers(a);
   const int seen = a->chunk > 0 ? a->past % a->chunk : a->window > 0 ? std::min(a->window, a->past) : a->past;
@@ -189,7 +189,7 @@ static Status run_decode(const Attention *a, AttentionArgs args, int n_tokens, c
   return STATUS_OK;
 }
 
-/* Unpacks a cache in 8 bits for wgmma and prefill, which read fp16, and points args to the result. */
+/* Unpacks a cache in 8 bits to fp16, for wgmma and prefill, and points args to the result. */
 static Status unpack(const Attention *a, AttentionArgs *args, int n_tokens, int n_tiles, cudaStream_t stream,
                      Error *err) {
   if (a->kv != KV_Q8) return STATUS_OK;
@@ -251,8 +251,8 @@ int attention_unit_blocks(const Attention *a) {
 static const int kLeastUnitKeys = 128;
 
 int attention_unit_keys(int n_blocks, long long n_keys) {
-  /* Keys of all units if each full unit has one page. Only half of all units are counted as full, since a
-   * token's last unit may be partly full. */
+  /* Keys of all units if each full unit has one page. Only half of the units count as full, because each
+   * token's last unit can be partly full. */
   const long long step = (long long)KV_PAGE_TOKENS * (ATTENTION_UNITS / 2);
   const int n_pages = (int)((n_keys * n_blocks + step - 1) / step);
   return std::max(n_pages * KV_PAGE_TOKENS, kLeastUnitKeys);
@@ -266,11 +266,11 @@ int attention_fixed_places(int n_blocks, int n_tokens, int n_ctx) {
   return n_blocks * n_tokens * attention_fixed_splits(n_ctx);
 }
 
-/* SMs for tiles while decode's units run on the other SMs, so that tiles and units end together. An SM takes
- * kTile for a tile and kTileKey for each key of the tile, and kUnitKey for a key of a unit. Memory adds a
- * limit: the n SMs of the GPU together take at least kKeyRead / n for a unit's key ([0]: 8 bits, [1]: fp16).
- * All times are in ns for a KV head with heads of 128, at the clock that the power limit leaves an H200
- * (LOG.md, "Answers beside prompts"). */
+/* SMs for tiles, while decode's units run on the other SMs: both are to end together. An SM takes kTile plus
+ * kTileKey per key for a tile, and kUnitKey per key for a unit. Memory sets a limit: the n SMs of the GPU
+ * together take at least kKeyRead / n per key of a unit ([0]: 8 bits, [1]: fp16). All times are in ns for a
+ * KV head with heads of 128, at the clock that the power limit leaves an H200 (LOG.md, "Answers beside
+ * prompts"). */
 static int tile_sms(const Attention *a, const AttentionWork *work) {
   const double kTileKey = 16.4, kTile = 2000, kUnitKey = 7, kKeyRead[] = {9.3, 17.3};
   const double tiles = kTileKey * (double)work->tile_keys + kTile * work->n_tiles,

@@ -9,10 +9,10 @@
  *            reference
  * Kernels read positions from device memory, so a captured launch serves every step.
  *
- * The cache of one sequence is one page of n_ctx positions; several sequences have pages of KV_PAGE_TOKENS
+ * The cache of one sequence is one page of n_ctx positions. Several sequences have pages of KV_PAGE_TOKENS
  * positions each (AttentionPages). In a step of several sequences decode computes single rows
- * (AttentionUnit), and wgmma or prefill tiles of rows (AttentionTile); where these cannot run, plain computes
- * all rows. Latent attention (value_dims) runs by wgmma, which then computes units, too, or by plain. */
+ * (AttentionUnit); wgmma or prefill computes tiles of rows (AttentionTile). Where these cannot run, plain
+ * computes all rows. Latent attention (value_dims) runs by wgmma, units included, or by plain. */
 #pragma once
 
 #include <cuda_runtime_api.h>
@@ -32,8 +32,7 @@ typedef enum {
   ATTENTION_FAMILIES
 } AttentionFamily;
 
-/* A unit of work of decode, or of wgmma with latent attention: one token with one of n_splits parts of its
- * keys. */
+/* Work of decode, or of wgmma with latent attention: one token with one of n_splits parts of its keys. */
 typedef struct {
   int row;             /* the token's row; -1: no unit */
   int split, n_splits; /* the units of a token follow one another */
@@ -58,12 +57,12 @@ typedef struct {
   const int *pos;      /* device: [n_tokens]; -1: padding (attention_run_many()) */
   const void *q;       /* device: fp16 [n_tokens][n_heads][head_dim], after rope */
   const void *k, *v;   /* device: of type kv [n_pages][n_kv_heads][n_ctx][head_dim], rows 16-byte aligned */
-  /* With latent attention the last value_dims numbers of a key are its value (v is not read), and out has
+  /* Latent attention: the last value_dims numbers of a key are its value, v is not read, and out has
    * value_dims numbers for each head. 0: values come from v. */
   int value_dims;
-  /* With KV_Q8, on the device. Scales: fp16 [n_pages][n_kv_heads][n_ctx], kv_key_scales() for each key and
-   * one for each value; n_ctx is a multiple of 64. Halves: fp16 caches of k's and v's shape, into which wgmma
-   * and prefill unpack the keys and values that their tokens see. */
+  /* For KV_Q8, on the device. Scales: fp16 [n_pages][n_kv_heads][n_ctx], kv_key_scales() for each key and one
+   * for each value; n_ctx is a multiple of 64. Halves: fp16 caches of k's and v's shape. Wgmma and prefill
+   * unpack into them the keys and values that their tokens see. */
   const void *k_scales, *v_scales;
   void *k_halves, *v_halves;
   AttentionPages pages; /* for attention_run_many() */
@@ -92,30 +91,29 @@ typedef struct {
  *                     and scores have neither a cap nor sinks
  *   anything else     plain, also on chips with too little shared memory for the other families
  * Decode, wgmma and prefill need a cache in fp16 or 8 bits and a head_dim of 64, 80 (not wgmma), 96 (not
- * wgmma), 128, 256 or 512 (128 or 256 if scores are capped). A block of decode has up to 32 columns, tokens x
- * query heads (16 for a head_dim of 256, 8 for 512): more tokens take several launches, and more query heads
- * of a KV head several blocks. */
+ * wgmma), 128, 256 or 512 (128 or 256 if scores are capped). A block of decode has at most 32 columns, tokens
+ * x query heads (16 for a head_dim of 256, 8 for 512). More tokens take several launches; more query heads of
+ * a KV head take several blocks. */
 AttentionFamily attention_choose(const Attention *attention, int n_tokens);
 bool attention_can_run(AttentionFamily family, const Attention *attention, int n_tokens);
 
-/* A number for the family and how it divides the keys: two steps of n_tokens have equal numbers only if the
- * same launches serve both steps. */
+/* A number for the family and its division of the keys. Two steps of n_tokens tokens have equal numbers only
+ * if the same launches serve both steps. */
 int attention_division(const Attention *attention, int n_tokens);
 
 /* *n_sms: the GPU's SMs if it can run the wgmma family, else 0. */
 Status attention_wgmma_sms(int gpu, int *n_sms, Error *err);
 
-/* Bytes for tickets and for one layer's partial results, in whichever family needs most. Layers of all sizes
- * share the largest of their workspaces. unit_places: the largest attention_fixed_places() of all layers, or
- * 0. */
+/* Bytes for tickets and for one layer's partial results, in the family that needs most. All layers share the
+ * largest layer's workspace. unit_places: the largest attention_fixed_places() of all layers, or 0. */
 size_t attention_workspace_bytes(int n_heads, int n_kv_heads, int head_dim, int value_dims, int unit_places);
 
 /* Enqueues; the tokens are at consecutive positions. PRECOND attention_can_run(family, ...). */
 Status attention_run(AttentionFamily family, const Attention *attention, int n_tokens, cudaStream_t stream,
                      Error *err);
 
-/* A step of several sequences: units for rows that are computed one at a time; for all other rows tiles,
- * which are sorted by AttentionTile.keys, ascending. */
+/* A step of several sequences. Units are for rows that are computed one at a time, tiles for all other rows.
+ * Tiles are sorted by AttentionTile.keys, ascending. */
 typedef struct {
   const AttentionUnit *units; /* device */
   const AttentionTile *tiles; /* device */
@@ -125,7 +123,7 @@ typedef struct {
   long long unit_keys, tile_keys;
 } AttentionWork;
 
-/* True if the family, or the launches of attention_run_many(), can write the output as int8 planes. The
+/* True if the family, or attention_run_many() for all its rows, can write the output as int8 planes. The
  * caller makes sure that the chip's matmuls read planes. */
 bool attention_makes_planes(const Attention *attention, AttentionFamily family);
 bool attention_many_make_planes(const Attention *attention);
@@ -135,13 +133,13 @@ int attention_tile_tokens(const Attention *attention);
 /* Blocks of a unit: for each KV head one, or several that divide its query heads. */
 int attention_unit_blocks(const Attention *attention);
 /* attention_unit_keys(): keys of a unit, a multiple of KV_PAGE_TOKENS. n_blocks: attention_unit_blocks();
- * n_keys: the keys of all rows with units. With units of that size all tokens with several splits together
- * have at most ATTENTION_UNITS / n_blocks units. The caller gives a token at most ATTENTION_SPLITS splits. */
+ * n_keys: the keys of all rows with units. All tokens with several splits then have at most ATTENTION_UNITS /
+ * n_blocks units together. The caller gives a token at most ATTENTION_SPLITS splits. */
 enum { ATTENTION_UNITS = 528, ATTENTION_SPLITS = 64 };
 int attention_unit_keys(int n_blocks, long long n_keys);
-/* With --invariant a token's splits must not depend on other tokens. attention_fixed_splits(): a token of
- * n_keys keys has n_keys / FIXED_UNIT_KEYS, rounded up, at most FIXED_SPLITS. attention_fixed_places(): most
- * partial results of n_tokens tokens in contexts of n_ctx positions. */
+/* For --invariant, where a token's splits must not depend on other tokens. attention_fixed_splits(): splits
+ * of a token of n_keys keys: n_keys / FIXED_UNIT_KEYS, rounded up, at most FIXED_SPLITS.
+ * attention_fixed_places(): most partial results of n_tokens tokens in contexts of n_ctx positions. */
 enum { FIXED_UNIT_KEYS = 512, FIXED_SPLITS = 16 };
 int attention_fixed_splits(int n_keys);
 int attention_fixed_places(int n_blocks, int n_tokens, int n_ctx);
@@ -151,8 +149,8 @@ int attention_fixed_places(int n_blocks, int n_tokens, int n_ctx);
 Status attention_run_many(const Attention *attention, const AttentionWork *work, int n_tokens,
                           cudaStream_t stream, Error *err);
 
-/* Where one array of a layer's cache (keys, values, the scales of either) lies, in bytes from the beginning
- * of attention_copy_page()'s `memory`. */
+/* One array of a layer's cache: keys, values, or the scales of either. first: bytes from the beginning of
+ * attention_copy_page()'s `memory`. */
 typedef struct {
   size_t first, page_bytes; /* page_bytes 0: the layer has no such array */
 } CachePlace;

@@ -1,33 +1,34 @@
 /* attention_decode.cu - few tokens against a long cache, or one token of each of many sequences:
  * flash-decoding, the keys split over the whole GPU.
  *
- * A block serves one KV head and one split of the keys of its token or tokens; each of its four warps takes
- * 16 of every 64 keys. The columns (8 to 32) of the mma are the tokens times the query heads that share the
- * KV head, so each key and value is read once for all of them:
+ * A block serves one KV head and one split of the keys of its token or tokens. Each of its four warps takes
+ * 16 of every 64 keys. The mma's columns (8 to 32) are the tokens times the query heads that share the KV
+ * head. So each key and value is read once for all columns:
  *     S^T [16 keys x columns] = K [16 keys x head_dim] Q^T          (K as it lies in the cache)
  *     O^T [16 dims x columns] += V^T [16 dims x 16 keys] P^T        (ldmatrix transposes V, movmatrix P)
- * Each warp keeps its own online softmax. A block merges its four states and writes a partial result (without
- * splits the output). The last block of a KV head (with several sequences: of a token and KV head) to finish
- * merges the partial results, always in the order of the keys, so that runs are bitwise equal.
+ * Each warp keeps its own online softmax. A block merges its four warps' states and writes a partial result
+ * (without splits: the output). The last block of a KV head to finish merges the partial results; with
+ * several sequences, the last of a token and KV head. The order is that of the keys, so runs are bitwise
+ * equal.
  * READS  2 * n_kv_heads * length * head_dim * 2 bytes of cache; reference: attention_plain.cu.
  *
- * The ring has one or two stages. A warp copies those 16 keys and values of a tile that it multiplies itself,
- * so its lanes wait for their own groups of copies and for each other, by __syncwarp(), before they read and
- * before they fill again:
+ * The ring has one or two stages. A warp copies the 16 keys and values of a tile that it multiplies itself.
+ * So its lanes wait only for their own copies and, by __syncwarp(), for each other. They wait before they
+ * read and before they fill again:
  *     2 stages   (K V) 0 | copy (K V) 1, wait for 0, multiply 0 | copy (K V) 2, wait for 1, multiply 1 | ...
  *     1 stage    K 0, V 0 | wait K 0, scores, copy K 1, wait V 0, outputs, copy V 1 | wait K 1, ...
  * The shared memory after the queries has three uses in succession, with a __syncthreads() between them:
  *     stages of keys and values | joined: the warps' outputs, shifts, sums | the last block: splits' weights
  *
- * A cache in 8 bits (q8.cuh) has about half as many bytes. Its numbers become halves in registers by one
- * permutation of bytes, without their scales and with a constant added:
+ * A cache in 8 bits (q8.cuh) has about half as many bytes. One permutation of bytes makes its numbers halves
+ * in registers, without their scales and with a constant added:
  *     K       Every 16 dims are one mma, and the key's scale of 16 dims multiplies its sums in fp32. The
  *             constant's part of a score is the dot product of the key's scales and the query's sums over
  *             16 dims. One more mma subtracts it.
  *     V       A value's scale is a factor of its weight. The constant's part of an output is the same for all
  *             dims, a sum of weights. One more mma computes it, to be subtracted.
- * A sum may take its dims in any order. This order gives lane (g, t), which is lane 4 g + t, its operands in
- * one word of 4 bytes; load_queries() brings q into the same order:
+ * A sum may take its dims in any order. This order gives lane 4 g + t, written (g, t), its operands in one
+ * word of 4 bytes. load_queries() brings q into the same order:
  *     K       lane (g, t), 16 dims: 4t .. 4t + 3 of keys g and g + 8, an mma's k 2t, 2t + 1, 2t + 8, 2t + 9
  *     V       16 dims: 2g and 2g + 1 of keys 2t, 2t + 1, 2t + 8, 2t + 9, an mma's rows g and g + 8 */
 #include <algorithm>
@@ -57,7 +58,7 @@ __host__ __device__ constexpr int groups_of(int head_dim) {
 template <typename T> __host__ __device__ constexpr int row_stride(int head_dim) {
   return kIsQ8<T> ? padded_bytes(head_dim) : padded_stride(head_dim);
 }
-/* Row stride of queries. With 8 bits a query's numbers are followed by 2 kGroup halves for each group
+/* Row stride of queries. With 8 bits, 2 kGroup halves for each group follow a query's numbers
  * (load_sixteen()). */
 template <typename T> __host__ __device__ constexpr int query_stride(int head_dim) {
   return padded_stride(head_dim + (kIsQ8<T> ? 2 * kGroup * groups_of(head_dim) : 0));
@@ -70,7 +71,7 @@ template <typename T> __host__ __device__ constexpr int room_of_values(int head_
   return kKeys * (row_stride<T>(head_dim) + (kIsQ8<T> ? KV_SCALE_BYTES : 0));
 }
 
-/* Bytes of shared memory: the queries, and stages of keys and values, which the warps' results overlay. */
+/* Bytes of shared memory: queries, then stages of keys and values, which the warps' results overlay. */
 template <typename T> constexpr size_t shared_bytes(int head_dim, int n_tiles, int stages) {
   size_t tiles = stages * sizeof(T) * (room_of_keys<T>(head_dim) + room_of_values<T>(head_dim));
   size_t queries = (size_t)n_tiles * 8 * query_stride<T>(head_dim) * sizeof(__half);
@@ -83,7 +84,7 @@ int tiles_of(const AttentionArgs &a, int n_tokens) {
   return columns <= 8 ? 1 : columns <= 16 ? 2 : 4;
 }
 
-/* Columns of a KV head: column c has token first_token + c / group and its query head kv_head * group + c %
+/* Columns of a KV head. Column c has token first_token + c / group and query head kv_head * group + c %
  * group. */
 struct Columns {
   int n, group, kv_head, first_token;
@@ -93,8 +94,8 @@ struct Columns {
   }
 };
 
-/* A lane's part when its warp copies kOwn rows of a tile, kRow numbers each: 16 bytes of row `row` and of
- * every kAtOnce-th row after it; if rows are longer than 512 bytes, 16 bytes of every 512. */
+/* A lane's part of the kOwn rows, kRow numbers each, that its warp copies of a tile: 16 bytes of row `row`
+ * and of every kAtOnce-th row after it. If rows are longer than 512 bytes: 16 bytes of every 512 bytes. */
 template <typename T, int kRow> struct OwnRows {
   static constexpr int kChunk = 16 / sizeof(T), kChunks = kRow / kChunk, kLanes = kChunks < 32 ? kChunks : 32,
                        kAtOnce = 32 / kLanes, kStride = row_stride<T>(kRow);
@@ -105,8 +106,8 @@ template <typename T, int kRow> struct OwnRows {
       : row(lane / kLanes < kAtOnce ? lane / kLanes : kOwn), from(warp * kOwn * kChunks + lane),
         to((warp * kOwn + row) * kStride + lane % kLanes * kChunk) {}
 
-  /* Copies the warp's rows of a tile that begins with row `first` of the cache; all but the warp's first n
-   * become zeros. PRECOND the keys of a layer have less than 64 GiB. */
+  /* Copies the warp's rows of the tile that begins with row `first` of the cache. All but the warp's first n
+   * rows become zeros. PRECOND the keys of a layer have less than 64 GiB. */
   __device__ __forceinline__ void copy(T *stage, const void *numbers, unsigned first, int n) const {
     const uint4 *chunks = (const uint4 *)numbers + (first * kChunks + from);
     T *place = stage + to;
@@ -119,8 +120,8 @@ template <typename T, int kRow> struct OwnRows {
   }
 };
 
-/* Copies the scales of a warp's kOwn rows, kPerRow each, of a tile that begins with row `first`. Rows past
- * the last key are read too: a cache in 8 bits has rows up to a multiple of 64 (attention.h). */
+/* Copies the scales of the warp's kOwn rows, kPerRow each, of the tile that begins with row `first`. Reads
+ * past the last key, too: a cache in 8 bits has rows up to a multiple of 64 (attention.h). */
 template <int kPerRow>
 __device__ __forceinline__ void copy_own_scales(void *stage, const __half *scales, unsigned first, int warp,
                                                 int lane) {
@@ -131,8 +132,8 @@ __device__ __forceinline__ void copy_own_scales(void *stage, const __half *scale
     copy_async_16((uint4 *)stage + warp * kChunks + i, from + warp * kChunks + i, 16);
 }
 
-/* Loads kKeys keys, from row `row` of the cache on; all but the first n become zeros, with arbitrary
- * scales. A warp loads the keys that it multiplies, so that it waits for no other warp. */
+/* Loads kKeys keys, from row `row` of the cache on. All but the first n become zeros, with arbitrary scales.
+ * A warp loads the keys that it multiplies itself, so it waits for no other warp. */
 template <typename T, int kHeadDim>
 __device__ __forceinline__ void load_keys(T *to, const AttentionArgs &a, const OwnRows<T, kHeadDim> &own,
                                           unsigned row, int n, int warp, int lane) {
@@ -167,9 +168,9 @@ __device__ __forceinline__ float sum_of_halves(uint4 v) {
   return sum;
 }
 
-/* Loads a query's dims 16 i .. 16 i + 15 for a cache in 8 bits. Each group's sums of 16 dims, times
- * -kKeyOffset, follow the query as kGroup halves and kGroup remainders, together nearly as exact as fp32.
- * PRECOND sums of 16 dims are below 230,000: times kKeyOffset, larger ones exceed fp16. */
+/* Loads a query's dims 16 i .. 16 i + 15 for a cache in 8 bits. After the query, each group has its sums of
+ * 16 dims, times -kKeyOffset: kGroup halves, then kGroup remainders, together nearly as exact as fp32.
+ * PRECOND sums of 16 dims are below 230,000: larger sums, times kKeyOffset, exceed fp16. */
 template <int kHeadDim>
 __device__ __forceinline__ void load_sixteen(__half *query, const __half *from, int i) {
   float sum = 0;
@@ -224,8 +225,8 @@ template <int N> __device__ __forceinline__ uint32_t scale_pair(const __half *sc
   return low | high << 16;
 }
 
-/* The keys that the block's tokens see: each token sees keys up to its own position and to length - 1, inside
- * its window or chunk. */
+/* The keys that the block's tokens see. Each token sees keys up to its own position and up to length - 1,
+ * inside its window or chunk. */
 struct Seen {
   int pos, length, group;
   int begin, end; /* keys that all tokens of the block see */
@@ -236,13 +237,13 @@ struct Seen {
 
 /* A warp's online softmax of each column, in mma's layout: lane 4 g + t has columns 8 n + 2 t + c. A key's
  * weight is 2^(score - shift), with 8 bits times the scale of its value. Raising a shift takes a maximum over
- * lanes and a product for each output, so a column's shift is raised only when one of its weights would be
- * too large for fp16, or with 8 bits the column's sum too large, which is rare after the first keys. */
+ * lanes and a product for each output. So a column's shift is raised only before a weight gets too large for
+ * fp16, or with 8 bits before the column's sum gets too large. This is rare after the first keys. */
 template <typename T, int kHeadDim, int kTiles> struct OnlineSoftmax {
   static constexpr int kCached = row_stride<T>(kHeadDim), kSteps = kHeadDim / 16; /* steps of 16 dims */
-  /* The largest weight is at most 2^kRaisedLog2 after its shift was raised, and kMostWeight before that: fp16
-   * has 11 bits from 2^-14 to 2^16. With 8 bits the sum, whose terms lack the values' scales, has a limit of
-   * its own: a scale of 0 makes a weight 0, however large its term of the sum is. */
+  /* After its shift was raised, a column's largest weight is at most 2^kRaisedLog2; until then kMostWeight.
+   * fp16 has 11 bits from 2^-14 to 2^16. With 8 bits the sum has its own limit, because its terms lack the
+   * values' scales: a scale of 0 makes a weight 0, but leaves the term of the sum large. */
   static constexpr float kRaisedLog2 = 8, kMostWeight = 1 << 15, kMostSum = 1e30f;
   float o[kSteps][kTiles][4], shift[kTiles][2], sum[kTiles][2];
   float offset[kTiles][4]; /* with 8 bits: what the constant of values has added to each o */
@@ -258,8 +259,8 @@ template <typename T, int kHeadDim, int kTiles> struct OnlineSoftmax {
   }
 
   /* The lane's address for ldmatrix of 16 rows by 32 dims of one byte; `at` is dim 16 d of the first row. The
-   * matrices: rows 0 .. 7, then 8 .. 15, of the first 16 dims; then the same of the next 16 dims. Where a
-   * head has no next dims, the first take their place. */
+   * matrices: rows 0 .. 7, then 8 .. 15, of the first 16 dims; then the same rows of the next 16 dims. If the
+   * head has no next dims, the first dims are read again. */
   static __device__ __forceinline__ uint32_t of_16_rows(const T *at, int d, int lane) {
     return shared_address(at + lane % 16 * kCached + (d + 1 < kSteps ? lane / 16 * 16 : 0));
   }
@@ -306,8 +307,8 @@ template <typename T, int kHeadDim, int kTiles> struct OnlineSoftmax {
     }
   }
 
-  /* score() for 8 bits, over the groups of dims from kFirst on; a group has kGroup scales of 16 dims
-   * each, the last perhaps fewer. */
+  /* score() for 8 bits, over the groups of dims from kFirst on. A group has kGroup scales of 16 dims each,
+   * the last group perhaps fewer. */
   template <int kFirst>
   static __device__ __forceinline__ void score_group(const __half *queries, const T *keys,
                                                      const __half *scales, float (&s)[kTiles][4], int lane) {
@@ -366,8 +367,8 @@ template <typename T, int kHeadDim, int kTiles> struct OnlineSoftmax {
     }
   }
 
-  /* Raises the shift of columns that in some lane are not `good`. Scores are s times `factor`; v: the scales
-   * of the keys' values. Shifts are integers, so that a change of shift scales by a power of 2, exactly. */
+  /* Raises the shift of each column that some lane finds not `good`. Scores are s times `factor`; v: the
+   * scales of the keys' values. Shifts are integers, so a change of shift is a power of 2, which is exact. */
   __device__ __forceinline__ void raise(int n, const float (&s)[4], float factor, const float (&v)[2],
                                         const bool (&good)[2], int t) {
 #pragma unroll
@@ -472,9 +473,8 @@ template <typename T, int kHeadDim, int kTiles> struct OnlineSoftmax {
   }
 
   /* With 8 bits: subtracts the offset from o. An mma truncates its terms to the last bit of the largest one.
-   * o and the offset lose about as much by that, but the larger both are, the more the losses differ: a
-   * simulation (random numbers and weights, 2 bits more than fp32) has an NMSE of 3e-5 after 512 tiles, and
-   * of 1e-9 if settle() runs every 8 tiles. */
+   * The larger o and the offset are, the more their losses differ. A simulation (random numbers and weights,
+   * 2 bits more than fp32) has an NMSE of 3e-5 after 512 tiles, and of 1e-9 with settle() every 8 tiles. */
   __device__ __forceinline__ void settle() {
 #pragma unroll
     for (int n = 0; n < kTiles; n++)
@@ -531,8 +531,8 @@ __device__ __forceinline__ void store_output(const AttentionArgs &a, const Colum
   *(uint2 *)(a.out + columns.head(a, column) * a.head_dim + dim) = packed;
 }
 
-/* Partial results of a KV head in device memory: {shift, sum of 2^(score - shift)} [split][column], outputs
- * that are not divided by the sum [split][column][kHeadDim]. */
+/* Partial results of a KV head in device memory. states: {shift, sum of 2^(score - shift)} [split][column].
+ * outputs: [split][column][kHeadDim], not divided by the sum. */
 struct Partials {
   float2 *states;
   float4 *outputs;
@@ -565,8 +565,8 @@ __device__ __forceinline__ void merge_warps(const AttentionArgs &a, const Column
   }
 }
 
-/* Returns true in the last of n_used blocks to take the ticket. That block then sees what the other blocks
- * wrote: all blocks have a fence before the ticket, and the last one has another after it. */
+/* Returns true in the last of n_used blocks to take the ticket. This block sees what the other blocks wrote:
+ * all blocks have a fence before the ticket, and the last block has another after it. */
 __device__ __forceinline__ bool is_last(int *ticket, int n_used) {
   __shared__ bool last;
   __threadfence();
@@ -581,7 +581,7 @@ __device__ __forceinline__ bool is_last(int *ticket, int n_used) {
 }
 
 /* Merges the splits, in the last block. First it computes the splits' weights [kColumns][kMaxSplits]: a warp
- * has a column, and a lane two of its splits. */
+ * takes a column, and a lane two of its splits. */
 template <int kHeadDim, int kColumns, bool kPlanes>
 __device__ __forceinline__ void merge_splits(const AttentionArgs &a, const Columns &columns,
                                              const Partials &from, int n_used, float *weights) {
@@ -633,8 +633,8 @@ template <typename T> constexpr int blocks_wanted(int head_dim, int n_tiles) {
 }
 
 /* Attends to one split of the keys of one KV head, with kTiles * 8 columns. With two stages the next tile
- * loads while one is multiplied; with one stage the next keys load while values are multiplied, and the next
- * values while keys are multiplied. */
+ * loads while one is multiplied. With one stage the next keys load while values are multiplied, and the next
+ * values load while keys are multiplied. */
 template <typename T, int kHeadDim, int kTiles, int kStages, bool kCapped, bool kWhole, bool kPlanes>
 __device__ __forceinline__ void attend_split(const AttentionArgs &a, int n_tokens) {
   constexpr int kColumns = kTiles * 8, kStride = row_stride<T>(kHeadDim), kOfKeys = room_of_keys<T>(kHeadDim),
@@ -727,8 +727,8 @@ __device__ __forceinline__ void attend_split(const AttentionArgs &a, int n_token
   merge_splits<kHeadDim, kColumns, kPlanes>(a, columns, partials, n_used, joined);
 }
 
-/* With a.is_beside the kernel runs beside the launch before: its last block waits for that launch at the end,
- * so that a kernel which waits for this one finds both complete. */
+/* With a.is_beside the kernel runs beside the launch before. Its last block waits for that launch at the end:
+ * a kernel that waits for this one then finds both complete. */
 template <typename T, int kHeadDim, int kTiles, int kStages, bool kCapped, bool kWhole = false,
           bool kPlanes = false>
 __global__ void __launch_bounds__(kThreads, blocks_wanted<T>(kHeadDim, kTiles))
@@ -739,16 +739,15 @@ __global__ void __launch_bounds__(kThreads, blocks_wanted<T>(kHeadDim, kTiles))
   if (a.is_beside && blockIdx.x + 1 == gridDim.x && blockIdx.y + 1 == gridDim.y) wait_for_previous();
 }
 
-/* Blocks that run at once on an H200: 132 SMs with 228 KB of shared memory, where each block takes 1 KB more
- * than `bytes`. The registers of an SM suffice for 5 blocks if a thread has up to 102, as in all kernels with
- * fp16. */
+/* Blocks that run at once on an H200: 132 SMs with 228 KB of shared memory. A block takes `bytes` plus 1 KB.
+ * An SM's registers suffice for 5 blocks if a thread has up to 102, as in all kernels with fp16. */
 int blocks_at_once(size_t bytes) {
   return 132 * std::min(5, (int)((228 << 10) / (bytes + 1024)));
 }
 
-/* Takes one stage instead of two for heads of 512 (in fp16 two fit no chip). Where two take more than 64 KB,
- * it takes one if two do not fit this chip (sm_75), or if all blocks run at once with one but not with two: a
- * second wave of a few blocks takes as long as the first. Results have the same bits. */
+/* Heads of 512 take one stage (in fp16 two fit no chip). Other heads take two, unless two need more than 64
+ * KB and either do not fit this chip (sm_75), or all blocks run at once only with one stage: a second wave of
+ * a few blocks takes as long as the first. Results have the same bits. */
 template <typename T, int kHeadDim, int kTiles, bool kCapped, bool kPlanes>
 Status launch_of(const AttentionArgs &a, int n_tokens, int n_blocks, cudaStream_t stream, Error *err) {
   constexpr int kStages = kHeadDim > 256 ? 1 : 2;

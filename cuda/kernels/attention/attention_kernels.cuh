@@ -52,7 +52,7 @@ template <int kKeys> __device__ __forceinline__ int first_step(const AttentionAr
 }
 
 /* A score times log2(e), from q k. kCapped: cap tanh(scale q k / cap) = cap (1 - 2 / (1 + e^u)) with
- * u = 2 scale q k / cap = ln(2) scale_log2 q k; near 0 it errs by some cap_log2 2^-23, 1e-5 at Gemma's 50. */
+ * u = 2 scale q k / cap = ln(2) scale_log2 q k. Near 0 it errs by some cap_log2 2^-23: 1e-5 at Gemma's 50. */
 template <bool kCapped> __device__ __forceinline__ float score_log2(const AttentionArgs &a, float q_k) {
   if (!kCapped) return q_k * a.scale_log2;
   return a.cap_log2 - __fdividef(2 * a.cap_log2, 1 + exp2f(q_k * a.scale_log2));
@@ -75,8 +75,8 @@ template <int N> using HeadSize = std::integral_constant<int, N>;
 /* Shared memory that a block can have on every chip since sm_75. */
 constexpr size_t kLeastShared = 64 << 10;
 
-/* Calls run(head_dim, capped), both as integral_constant, so that they select a kernel's template. Kernels
- * with a cap are compiled for the head sizes of models that cap scores (Gemma 2). */
+/* Calls run(head_dim, capped). Both are integral_constants, so that they select a kernel's template. Kernels
+ * with a cap are compiled only for the head sizes of models that cap scores (Gemma 2). */
 template <class Run> Status with_head_size(const AttentionArgs &a, Error *err, Run run) {
   std::false_type no;
   std::true_type yes;
@@ -99,14 +99,14 @@ __host__ __device__ constexpr int padded_stride(int head_dim) {
   return head_dim + 8;
 }
 
-/* Stride, in bytes, of rows of a cache in 8 bits: 16 bytes of each of eight neighbouring rows are in
+/* Stride, in bytes, of rows of a cache in 8 bits. It puts 16 bytes of each of eight neighbouring rows into
  * different banks. */
 __host__ __device__ constexpr int padded_bytes(int head_dim) {
   return head_dim % 32 ? head_dim : head_dim + 16;
 }
 
-/* All kThreads of a block copy N rows of kRow numbers, from `first` on, into rows kStride numbers apart; rows
- * from `end` on become zeros. */
+/* All kThreads of a block copy N rows of kRow numbers, from row `first` on. The copies are kStride numbers
+ * apart; rows from `end` on become zeros. */
 template <int kRow, int kStride, int N, int kThreads, typename T>
 __device__ __forceinline__ void load_strided(T *shared, const T *from, size_t from_stride, int first,
                                              int end) {
@@ -137,7 +137,7 @@ __device__ __forceinline__ void load_tile(__half *stage, const AttentionArgs &a,
                                    0, n);
 }
 
-/* Least bytes of shared memory that a family takes: with one stage, but decode with two if a.whole > 0. */
+/* Least bytes of shared memory that a family takes: with one stage, or two for decode with a.whole > 0. */
 size_t attention_decode_shared(const AttentionArgs &a, int n_tokens);
 size_t attention_prefill_shared(const AttentionArgs &a);
 
@@ -146,13 +146,13 @@ size_t attention_prefill_shared(const AttentionArgs &a);
 size_t attention_wgmma_shared(const AttentionArgs &a);
 int attention_wgmma_rows(const AttentionArgs &a);
 
-/* n_blocks: blocks of each KV head, one for each split of the keys or, with a.units, for each unit. */
+/* n_blocks: blocks of each KV head: one for each split of the keys, or with a.units one for each unit. */
 Status attention_decode(const AttentionArgs &a, int n_tokens, int n_blocks, cudaStream_t stream, Error *err);
 /* n_tiles: number of a.tiles; 0 without them. */
 Status attention_prefill(const AttentionArgs &a, int n_tokens, int n_tiles, cudaStream_t stream, Error *err);
 /* Splits of the keys that attention_wgmma() chooses. */
 int attention_wgmma_splits(const AttentionArgs &a, int n_tokens, int past);
-/* past: a.pos[0] or a guess of it, which only decides how the work is divided. */
+/* past: a.pos[0] or a guess of it; decides only how the work is divided. */
 Status attention_wgmma(const AttentionArgs &a, int n_tokens, int past, int n_sms, cudaStream_t stream,
                        Error *err);
 /* attention_wgmma() for the tiles of a.tiles, in a step of n_tokens tokens. */
@@ -162,8 +162,8 @@ Status attention_wgmma_tiles(const AttentionArgs &a, int n_tokens, int n_tiles, 
 Status attention_wgmma_units(const AttentionArgs &a, int n_tokens, int n_units, int n_sms,
                              cudaStream_t stream, Error *err);
 Status attention_plain(const AttentionArgs &a, KvType kv, int n_tokens, cudaStream_t stream, Error *err);
-/* Unpacks the keys and values that the step's tokens see, from a cache in 8 bits to fp16 in the same rows of
- * k and v; with a.value_dims only keys. n_tiles: the number of a.tiles or a.units if they describe the
- * tokens; 0: the tokens are of one sequence, at consecutive positions. */
+/* Unpacks the keys and values that the step's tokens see, from a cache in 8 bits to fp16, to the same rows of
+ * k and v; with a.value_dims only keys. n_tiles: the number of a.tiles, or of a.units, whichever describes
+ * the tokens; 0: the tokens are of one sequence, at consecutive positions. */
 Status attention_unpack(const AttentionArgs &a, int n_tokens, int n_tiles, void *k, void *v,
                         cudaStream_t stream, Error *err);

@@ -2,8 +2,9 @@
  * families (test_attention.cu compares all of them with attention in double).
  *
  * A block of four warps serves one query head of one token. Warp w takes every fourth key that the token
- * sees, from the w-th on, with an online softmax; a lane holds dims lane, lane + 32, ...; the warps' results
- * are merged in order. READS the keys and values that the token sees, once per query head. */
+ * sees, from the w-th on, with an online softmax. A lane holds every 32nd dim. The warps' results are merged
+ * in order.
+ * READS  the keys and values that the token sees, once per query head. */
 #include "cuda/kernels/attention/attention_kernels.cuh"
 #include "cuda/kernels/attention/online_softmax.cuh"
 #include "cuda/kernels/cache/q8.cuh"

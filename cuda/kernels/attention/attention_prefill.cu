@@ -1,9 +1,9 @@
 /* attention_prefill.cu - many tokens: FlashAttention-2 on tensor cores.
  *
- * A block serves 64 tokens, the rows of a tile, of one query head: 16 per warp, or per two warps if heads are
- * longer than 256 (both compute the scores, each computes half of the output). It walks the keys in tiles
- * that pass through one or two stages of shared memory; scores stay in registers. Tiles above the diagonal or
- * before the window are never read; only edge tiles are masked. Later tokens have more keys and start first.
+ * A block serves 64 tokens, the rows of a tile, of one query head. A warp takes 16 rows. With heads longer
+ * than 256 two warps share them: both compute the scores, and each half of the output. The keys pass in tiles
+ * through one or two stages of shared memory; scores stay in registers. Tiles above the diagonal or before
+ * the window are never read; only edge tiles are masked. Later tokens have more keys and start first.
  *     2 stages   copy tile t + 1 | wait for t's copies | __syncthreads() | multiply t | __syncthreads()
  *     1 stage    wait for t's copies | __syncthreads() | multiply t | __syncthreads() | copy t + 1
  *     S [16 rows x keys] = Q K^T,   O [16 rows x head_dim] = softmax(S) V        per warp, per tile
@@ -68,8 +68,8 @@ template <int kHeadDim> struct OnlineSoftmax {
     }
   }
 
-  /* Turns the scores of the keys from `tile` on into weights. The warp's first row is at first_pos; a row
-   * sees the keys of its window or chunk up to its own, and none from `length` on. */
+  /* Turns the scores of the keys from `tile` on into weights. first_pos: position of the warp's first row. A
+   * row sees the keys of its window or chunk up to its own, but none from `length` on. */
   template <bool kCapped>
   __device__ __forceinline__ void softmax(const AttentionArgs &a, float (&s)[kKeys / 8][4], int tile,
                                           int first_pos, int length, int lane) {
@@ -123,8 +123,8 @@ template <int kHeadDim> struct OnlineSoftmax {
     }
   }
 
-  /* Writes rows `row` and `row` + 8 of the output, if they are before end_row; the warp's dims begin with
-   * first_dim. */
+  /* Writes rows `row` and `row` + 8 of the output, if they are before end_row. first_dim: the warp's first
+   * dim. */
   template <bool kPlanes>
   __device__ __forceinline__ void store(const AttentionArgs &a, int row, int end_row, int head, int first_dim,
                                         int lane) const {
@@ -200,7 +200,7 @@ __global__ void __launch_bounds__(threads_of(kHeadDim))
                                 lane);
 }
 
-/* The kernel with one stage is compiled only if two may exceed a chip's shared memory (sm_75: 64 KB). */
+/* The kernel with one stage is compiled only where two can exceed a chip's shared memory (sm_75: 64 KB). */
 template <int kHeadDim, bool kCapped>
 Status launch_stages(const AttentionArgs &a, int n_tokens, int n_tiles, cudaStream_t stream, Error *err) {
   auto kernel = attention_prefill_kernel<kHeadDim, 2, kCapped>;

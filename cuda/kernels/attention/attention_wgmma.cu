@@ -1,11 +1,11 @@
 /* attention_wgmma.cu - many tokens on Hopper, with latent attention any number: FlashAttention-3 with wgmma
  * and tensor copies.
  *
- * A tile is the queries of some tokens with all query heads of one KV head: row r is token r / group, head r
- * % group, where `group` query heads share a KV head. A unit is a tile with all the keys that it sees, or
- * with one of several splits of them. A block takes a unit at a time: a producer warp loads queries, keys and
- * values, and each consumer warpgroup multiplies 64 rows (values of 512 numbers: two warpgroups multiply the
- * same 64 rows, each for half of the output's dims).
+ * A tile is the queries of some tokens with all query heads of one KV head. `group` query heads share a KV
+ * head; row r is token r / group, head r % group. A unit is a tile with all the keys that it sees, or with
+ * one of several splits of them. A block takes a unit at a time. A producer warp loads queries, keys and
+ * values; each consumer warpgroup multiplies 64 rows. (With values of 512 numbers two warpgroups multiply the
+ * same 64 rows, each for half of the output's dims.)
  *
  *   shared   queries [head_dim / 64][rows][64] | stages of keys [head_dim / 64][kKeys][64] | of values, alike
  *            rows of 128 bytes in the 128-byte swizzle
@@ -23,15 +23,15 @@
  *   named barriers    1, 2: the turn of warpgroup 0, 1, which waits until the other arrives at the end of its
  *                     own turn; 3, 4: all threads of warpgroup 0, 1, after zeroing values
  *
- * The products of one step's keys (scores) and of the values of the step before are in flight together, and
- * softmax runs beside those of the values. With kTurns the warpgroups issue their products in turns, so that
- * the softmax of one runs under the products of the other (saves 1 to 4% with heads of 128, nothing with
- * longer heads).
+ * The products of one step's keys (scores) and of the values of the step before are in flight together.
+ * Softmax runs beside the products of values. With kTurns the warpgroups issue their products in turns: the
+ * softmax of one runs under the products of the other (saves 1 to 4% with heads of 128, nothing with longer
+ * heads).
  *     S(n + 1) = Q K(n + 1)ᵀ, O += P(n) V(n)   in flight together;   P(n + 1) = softmax(S(n + 1))
- * Latent attention has stages for only two or three steps of keys: there the values come first, so that their
- * stage can be filled again while the scores are multiplied. Steps of keys begin at multiples of kKeys in the
- * cache and go upwards, and a row's arithmetic does not depend on the other rows: without splits the same
- * token gets the same bits in every step.
+ * Latent attention has stages for only two or three steps of keys. There the values come first: their stage
+ * can be filled again while the scores are multiplied. Steps of keys begin at multiples of kKeys in the cache
+ * and go upwards. A row's arithmetic does not depend on other rows. So without splits a token gets the same
+ * bits in every step.
  * Source: Shah et al., FlashAttention-3 (arXiv:2407.08608), algorithm 2. Reference: attention_plain.cu. */
 #include <algorithm>
 #include <numeric>
@@ -97,8 +97,8 @@ __device__ __forceinline__ AttentionTile tile_of(const Args &args, int tile) {
   return {first, min(args.by.tile_tokens, args.by.n_tokens - first), args.a.pos[0] + args.by.n_tokens, 0};
 }
 
-/* The unit of one split of the steps that a tile sees. With units of several sequences (AttentionArgs.units),
- * which only latent attention has here, `tile` is the unit's index, and a.units has its split. */
+/* The unit of one split of the steps that a tile sees. Units of several sequences (AttentionArgs.units) occur
+ * here only with latent attention: `tile` is then the unit's index, and a.units has its split. */
 template <class S>
 __device__ __forceinline__ Unit unit_at(const Args &args, int tile, int kv_head, int split) {
   const AttentionArgs &a = args.a;
@@ -133,8 +133,8 @@ template <class S> [[maybe_unused]] __device__ __forceinline__ Unit unit_of(cons
   return unit_at<S>(args, tile, kv_head, split);
 }
 
-/* Rows of a unit's partial results: a tile's rows without padding, rounded up to an even number, so that the
- * outputs, which follow the states of all units, are 16-byte aligned. */
+/* Rows of a unit's partial results: a tile's rows without padding, rounded up to an even number. This aligns
+ * the outputs, which follow the states of all units, to 16 bytes. */
 __host__ __device__ inline int partial_stride(const Args &args) {
   return (args.by.tile_tokens * (args.a.n_heads / args.a.n_kv_heads) + 1) / 2 * 2;
 }
@@ -166,8 +166,8 @@ template <int kStages> struct Ring {
   }
 };
 
-/* The number of the block's i-th unit. Units get smaller with their number, so even rounds go through the
- * blocks forwards and odd rounds backwards: that evens out the work. */
+/* The number of the block's i-th unit. Later units are smaller. To even out the work, even rounds go through
+ * the blocks forwards and odd rounds backwards. */
 __device__ __forceinline__ int unit_number(int i) {
   return i * gridDim.x + (i % 2 ? gridDim.x - 1 - blockIdx.x : blockIdx.x);
 }
@@ -190,8 +190,8 @@ __device__ __forceinline__ void load_tile_of(const CUtensorMap &map, unsigned ch
   }
 }
 
-/* The producer thread's work: loads in the order of use, the keys of a step before the values of the previous
- * step. */
+/* The producer thread's work: loads in the order of use. The keys of a step come before the values of the
+ * previous step. */
 template <class S>
 __device__ __forceinline__ void load_units(const Args &args, unsigned char *shared, const Barriers &bar,
                                            int n_units) {
@@ -400,8 +400,8 @@ __device__ __forceinline__ void store_unit(const Args &args, const Unit &unit, c
   }
 }
 
-/* Zeroes a stage's values from index `first` on, which are past the sequence's last key: their weights are 0,
- * but the values may be NaN. Each warpgroup zeroes all of them for itself. */
+/* Zeroes a stage's values from index `first` on. They are past the sequence's last key: their weights are 0,
+ * but they may be NaN. Each warpgroup zeroes all of them for itself. */
 template <class S>
 __device__ __forceinline__ void zero_values(unsigned char *values, int first, int warpgroup) {
   for (int i = first * 8 + threadIdx.x % 128; i < S::kKeys * 8; i += 128)
@@ -604,9 +604,9 @@ __global__ void __launch_bounds__(kMergeWarps * 32)
           make_uint2(pack_half2(o[j].x * scale, o[j].y * scale), pack_half2(o[j].z * scale, o[j].w * scale));
 }
 
-/* Merges the splits of rows of latent attention. A block merges kMergeDims numbers of a row, and each of its
- * warps some of the splits, whose weights it computes before it loads their outputs. blockIdx.y: a token, or
- * with a.units a unit, and only the first unit of a token merges. */
+/* Merges the splits of rows of latent attention. A block merges kMergeDims numbers of a row. Each of its
+ * warps takes some of the splits: it computes their weights, then loads their outputs. blockIdx.y: a token,
+ * or with a.units a unit; only a token's first unit merges. */
 constexpr int kMergeDims = 128;
 static_assert(kSplitUnits <= kMergeWarps * 64, "a lane has the states of two splits");
 template <class S>
@@ -666,10 +666,10 @@ __global__ void __launch_bounds__(kMergeWarps * 32)
 }
 
 /* Divides n_tokens tokens into tiles, and the keys into splits if the tiles fill at most half of the GPU.
- * `longest` is the length of the longest split, in steps, if there are as many splits as fit. The least
- * number of splits with that length is taken, and only if it saves at least two steps, since the merge takes
- * as long as one step (LOG.md, "Splits of the keys"). With latent attention one token's division does not
- * depend on `past`, as its step is captured in a graph. */
+ * `longest` is the length, in steps, of the longest of as many splits as fit. The least number of splits with
+ * that length is taken, if it saves at least two steps: the merge takes as long as one step (LOG.md, "Splits
+ * of the keys"). With latent attention the division of one token does not depend on `past`, because the
+ * token's step is captured in a graph. */
 template <class S> Division divide(const AttentionArgs &a, int n_tokens, int past) {
   const int tile_tokens = S::kRows / (a.n_heads / a.n_kv_heads), n_tiles = ceil_div(n_tokens, tile_tokens);
   if (S::kOneRow && n_tokens == 1) return {1, 1, 1, std::max(1, kSplitUnits / a.n_kv_heads)};

@@ -8,10 +8,10 @@
 #include "cuda/kernels/linear/quantise.cuh"
 #include "cuda/kernels/ptx/lanes.cuh"
 
-/* Stores a head of one token, rounded to fp16 first, as Attention.out is. kWords 1: a warp stores the head,
- * and lane 4 j + t has dims 16 j + 2 t + {0, 8, 1, 9}, in this order. kWords 8: four lanes store it, and lane
- * t has these dims for all j; the warp's other lanes have other tokens. All lanes call this; lanes with
- * `valid` false store nothing. */
+/* Stores a head of one token, rounded to fp16 first, as in Attention.out. kWords 1: a warp stores the head;
+ * lane 4 j + t has dims 16 j + 2 t + {0, 8, 1, 9}, in this order. kWords 8: four lanes store it; lane t has
+ * these dims for all j, and the warp's other lanes have other tokens. All lanes call this; lanes with `valid`
+ * false store nothing. */
 template <int kWords>
 __device__ __forceinline__ void store_planes(const AttentionArgs &a, int token, int head,
                                              const float (&v)[kWords][4], bool valid) {

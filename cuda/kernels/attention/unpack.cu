@@ -1,11 +1,10 @@
 /* unpack.cu - the keys and values of one layer from a cache in 8 bits to fp16, for the families that read
  * tiles of halves (wgmma, prefill): at most one layer's cache is in fp16 at a time.
  *
- * A unit of work is some positions of one KV head, so few that a thread of its block has eight numbers of a
- * key and eight of a value (latent attention: only of a key), so that all loads of a unit are under way at
- * once. With eight KV heads of 128, 2,112 positions are a unit of 16 for each of a head's 132 blocks. The
- * blocks of a KV head walk through the units of all sequences; a page that two sequences share is written
- * twice, with the same bits.
+ * A unit of work is a few positions of one KV head: a thread has eight numbers of a key and eight of a value
+ * (latent attention: only of a key). So all loads of a unit are under way at once. With eight KV heads of
+ * 128, 2,112 positions are a unit of 16 for each of a head's 132 blocks. The blocks of a KV head walk through
+ * the units of all sequences. A page that two sequences share is written twice, with the same bits.
  * READS  head_dim + 2 key_scales() + head_dim + 2 bytes a position and KV head (latent attention: head_dim
  * + 2 key_scales()), WRITES 4 head_dim (latent attention: 2 head_dim). */
 #include <algorithm>
@@ -78,9 +77,9 @@ struct Unpacking {
   }
 };
 
-/* The span of the sequence whose first tile is i, or of the token whose first unit is i (without either: of
- * the only sequence); empty for other tiles and units, and for padding. A sequence's rows follow one another;
- * its first tile sees its oldest keys. */
+/* The span of the sequence whose first tile is i, or of the token whose first unit is i. Without tiles and
+ * units: the span of the only sequence. Empty for other tiles and units, and for padding. A sequence's rows
+ * follow one another; its first tile sees its oldest keys. */
 __device__ __forceinline__ Span span_of(const AttentionArgs &a, int i, int n_tokens) {
   if (!a.tiles && !a.units) return {0, first_step<kPositions>(a, a.pos[0]), a.pos[0] + n_tokens};
   const int row = a.units ? a.units[i].row : a.tiles[i].row;

@@ -15,7 +15,7 @@ struct CacheRows {
                                        int n_ctx_)
       : CacheRows(pages.table ? pages.table + pages.first[token] : NULL, n_kv_heads_, kv_head_, n_ctx_) {}
 
-  /* The index of a position's row; the rows of the positions up to the end of its page follow. */
+  /* The index of a position's row. The rows of the following positions of its page come next. */
   __device__ __forceinline__ size_t at(int position) const {
     if (!table) return (size_t)kv_head * n_ctx + position;
     const size_t page = table[position / KV_PAGE_TOKENS];

@@ -1,7 +1,7 @@
 /* q8.cuh - a KV cache in 8 bits (KV_Q8, backend.h): its numbers as halves, and how they are made.
  *
- * A number q of -127 .. 127 is kept as the byte q + 128: the bits 0x6400 + (q + 128) are those of the half
- * 1024 + 128 + q, so that reading a number takes a permutation of bytes and a multiply-add.
+ * A number q of -127 .. 127 is kept as the byte q + 128. The bits 0x6400 + (q + 128) are those of the half
+ * 1024 + 128 + q. So reading a number takes a permutation of bytes and a multiply-add.
  *   numbers   [row][head_dim] uint8     rows are those of an fp16 cache (CacheRows)
  *   scales    [row][key_scales()] fp16 of keys, [row] of values */
 #pragma once
@@ -60,16 +60,16 @@ __device__ __forceinline__ float cached(const uint8_t *numbers, size_t i, const 
 
 /* --- making numbers in 8 bits, as the CPU backend does */
 
-/* The largest of the absolute values that each aligned group of kLanes lanes has. Compared as bits: NaN is
- * the largest. */
+/* The largest absolute value of each aligned group of kLanes lanes. Values are compared as bits: NaN is the
+ * largest. */
 template <int kLanes> __device__ __forceinline__ uint32_t largest_size(uint32_t size) {
 #pragma unroll
   for (int bit = 1; bit < kLanes; bit *= 2) size = max(size, __shfl_xor_sync(~0u, size, bit));
   return size;
 }
 
-/* The scale of numbers whose largest absolute value, as bits, is `size`: that / 127, rounded up to 7 bits (an
- * fp16 stores all but the first), or NaN if a number is not finite. */
+/* The scale of numbers whose largest absolute value has the bits `size`: that value / 127, rounded up to 7
+ * bits (fp16 stores all but the first). NaN if a number is not finite. */
 __device__ __forceinline__ __half scale_of_largest(uint32_t size) {
   const float wanted = size < 0x7f800000u ? __uint_as_float(size) / 127 : NAN;
   const __half half = __float2half_rn(wanted);
@@ -78,11 +78,11 @@ __device__ __forceinline__ __half scale_of_largest(uint32_t size) {
 }
 
 /* Rounds x / scale to fp32, as a division does, and the quotient to the nearest integer, with multiplications
- * only. inverse + rest is 1 / scale with a relative error of at most 2^-43. x times that sum could round
- * otherwise than x / scale only if the middle m of two neighbouring floats lay between the two values. But m
- * has 25 bits, the last one 1, and scale has 7: so scale * m has 25 to 32 bits and is not x, which has 24.
- * scale * m and x differ by at least 2^-32 of x, the last of 32 bits. So x / scale is farther from m than the
- * error reaches. A scale of 0, infinity or NaN makes every number 0. */
+ * only. inverse + rest is 1 / scale with a relative error of at most 2^-43. x times that sum can round
+ * otherwise than x / scale only if the middle m of two neighbouring floats lies between the two. But m has 25
+ * bits, the last one 1, and scale has 7. So scale * m has 25 to 32 bits and is not x, which has 24. scale * m
+ * and x differ by at least 2^-32 of x, the last of 32 bits. So x / scale is farther from m than the error
+ * reaches. A scale of 0, infinity or NaN makes every number 0. */
 struct ToQ8 {
   float inverse, rest;
   bool usable;

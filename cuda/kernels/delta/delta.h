@@ -6,10 +6,10 @@
  *           through all tokens (from 2 tokens on, a second kernel stores the inputs of the convolution)
  *   chunks  many tokens; chunks of 64 in matrix form on tensor cores
  *   plain   any sizes, any number of tokens, token by token; the reference
- * Step and chunks need 4 taps, heads of 128 numbers (Mamba-2: states of 128, heads of 64), an even number
- * of value heads (Mamba-2: a multiple of 4), rows of a multiple of four floats, and one decay for each head
- * (not DeltaConfig.by_channel). Mamba-2's outputs are normalised over all heads of a group by one more
- * kernel. Kernels read the position from device memory, so a captured launch serves every step. */
+ * Step and chunks need 4 taps, heads of 128 numbers (Mamba-2: states of 128, heads of 64), an even number of
+ * value heads (Mamba-2: a multiple of 4), rows of a multiple of four floats, and one decay for each head (not
+ * DeltaConfig.by_channel). One more kernel normalises Mamba-2's outputs over all heads of a group. Kernels
+ * read the position from device memory, so a captured launch serves every step. */
 #pragma once
 
 #include <cuda_runtime_api.h>
@@ -28,8 +28,8 @@ typedef enum { DELTA_STEP, DELTA_CHUNKS, DELTA_PLAIN } DeltaFamily;
 
 enum { DELTA_STEP_TOKENS = 8 }; /* most tokens of the step family */
 
-/* A layer's call. Its recurrent state is the inputs of the convolution [conv][channels], with position p in
- * row p % conv, and states [n_value_heads][value_dim][key_dim] of `type`. Neither is used at position 0. */
+/* A layer's call. Its recurrent state: inputs of the convolution [conv][channels], position p in row
+ * p % conv, then states [n_value_heads][value_dim][key_dim] of `type`. Neither is used at position 0. */
 typedef struct {
   DeltaConfig sizes;
   StatesType type;     /* not fp32: rounded after each 64 tokens of a call or segment, and at its end */
@@ -38,8 +38,8 @@ typedef struct {
   const int *pos;      /* device: position of the first token */
   /* device: fp32 rows of `stride` floats, 16-byte aligned: b and a [n_value_heads], the convolution's
    * channels, z [n_value_heads][value_dim]. The channels of values may be overwritten, with Mamba-2 also z.
-   * With `gates` b and a are not read; Mamba-2 has no b. With by_channel: b, the channels, 2 gate_rank
-   * numbers that are not read, z, and a [n_value_heads][key_dim], which is overwritten. */
+   * With `gates` b and a are not read; Mamba-2 has no b. With by_channel a row is: b, the channels,
+   * 2 gate_rank numbers that are not read, z, and a [n_value_heads][key_dim]. This a is overwritten. */
   float *projections;
   int stride;
   /* If the step family is to make b and a (delta_step_takes()): their rows of weights, dense, and the step's

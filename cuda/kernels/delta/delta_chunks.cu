@@ -1,8 +1,8 @@
 /* delta_chunks.cu - the gated delta rule and Mamba-2 for many tokens: chunks of 64 in matrix form on tensor
  * cores.
  *
- * In a chunk, with G_i = ln(g_1 ... g_i), K, Q, V the chunk's rows and S [key][value] the state before it,
- * the changes d_i of the tokens (operations.def: beta (v - S^T k)) solve a triangular system, and all the
+ * In a chunk G_i is ln(g_1 ... g_i), K, Q and V are the chunk's rows, and S [key][value] is the state before
+ * it. The changes d_i of the tokens (operations.def: beta (v - S^T k)) solve a triangular system. All the
  * rest is products:
  *     L_ij = beta_i (k_i k_j) e^(G_i - G_j) for j < i, else 0
  *     D = (1 + L)^-1 diag(beta) (V - diag(e^G) K S)
@@ -11,17 +11,17 @@
  * Source: Yang, Kautz, Hatamizadeh (arXiv:2412.06464), section 3.3. Mamba-2's changes are its values:
  *     D = V,   M_ij = (q_i k_j) e^(G_i - G_j) dt_j for j <= i, plus skip for j = i
  *     S = e^G_64 S + K^T diag(e^(G_64 - G) dt) V,       dt the step sizes
- * (Dao and Gu, arXiv:2405.21060, section 6). Here q is C / kMambaScale, and O is multiplied by kMambaScale: C
- * B may be large, and M is fp16.
+ * (Dao and Gu, arXiv:2405.21060, section 6). Here q is C / kMambaScale, and O is multiplied by kMambaScale,
+ * because C B can be large and M is fp16.
  *
  *   inputs  a warp takes 16 tokens of a head of q, k or v: convolution, norms     -> q, k, v in fp16
  *   system  a block takes a chunk of a value head: (1 + L)^-1 diag(beta) and M    -> fp16; G, dt in fp32
  *   scan    a block takes 32 value dimensions of a head through the chunks; S stays in registers
  *
  * Numerics: operands of products are fp16. With the delta rule |q|, |k|, e^(G_i - G_j) and numbers of
- * (1 + L)^-1 diag(beta) are at most 1 (with doubles_beta those of the inverse are at most 4); Mamba-2's
- * are clamped. Sums, S, G and the inverse's own arithmetic are fp32. An error of S as an operand does not
- * accumulate, because S itself is carried in fp32 (with states of 16 bits it is rounded after each chunk). */
+ * (1 + L)^-1 diag(beta) are at most 1 (with doubles_beta those of the inverse are at most 4); Mamba-2's are
+ * clamped. Sums, S, G and the inverse's own arithmetic are fp32. S is carried in fp32, so its errors as an
+ * operand do not accumulate (with states of 16 bits S is rounded after each chunk). */
 #include "cuda/kernels/delta/delta_kernels.cuh"
 
 namespace {
@@ -169,8 +169,8 @@ __device__ __forceinline__ void invert_block(System &s, int first, int lane) {
   }
 }
 
-/* The row, and the first column, of the 8 neighbouring numbers of a 32 x 32 product that multiply_blocks()
- * gives a thread. */
+/* The row and the first column of a thread's 8 neighbouring numbers of a 32 x 32 product
+ * (multiply_blocks()). */
 __device__ __forceinline__ int eighth_row() {
   return threadIdx.x / 4;
 }
@@ -364,8 +364,8 @@ __device__ __forceinline__ void multiply_square(Tile &sum, const __half *a, cons
   }
 }
 
-/* Calls work(x, i) for each number x of a warp's 32 key dimensions of the state. i: its index among the
- * block's rows of the state in memory, which are value dimensions. */
+/* Calls work(x, i) for each number x of a warp's 32 key dimensions of the state. i: the index of x among the
+ * block's rows of the state in memory. These rows are value dimensions. */
 template <class Work>
 __device__ __forceinline__ void for_state(Tile (&state)[2], int warp, int lane, Work work) {
 #pragma unroll
@@ -429,8 +429,8 @@ __device__ __forceinline__ void change_state(Tile (&state)[2], const Scan &s, co
 }
 
 /* Block (value dimensions, value head, segment). A warp owns 16 tokens of a chunk and 32 key dimensions of
- * the state. Copies overlap: they come in three groups a chunk, each begun when its destination is free. Each
- * of the three parts of chunk c begins with a wait for all groups but the newest and a __syncthreads():
+ * the state. Copies overlap: each of a chunk's three groups begins when its destination is free. Each of the
+ * three parts of chunk c begins with a wait for all groups but the newest, then a __syncthreads():
  *
  *     part   begins to copy               reads                               writes
  *     1      mask c, keys c + 1           keys, queries, values, logs, state  rest (Mamba-2: changes, faded)

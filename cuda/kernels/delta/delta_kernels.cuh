@@ -62,7 +62,7 @@ struct DeltaArgs {
     inputs += at, states += at;
     return true;
   }
-  /* take() of the segment with this chunk of the launch, by a whole warp; returns the chunk's index in
+  /* take() of the segment that has this chunk of the launch, by a whole warp. Returns the chunk's index in
    * the segment. */
   __device__ __forceinline__ int take_chunk(int chunk) {
     if (!segments) return chunk;
@@ -103,8 +103,8 @@ struct DeltaArgs {
   __device__ __forceinline__ int first_decay(int head) const {
     return first_z(n_value_heads) + head * key_dim;
   }
-  /* The input of the convolution at token number `token` (negative: before the step) of the step that begins
-   * at position `first`. NULL before position 0. */
+  /* The input of the convolution at token number `token` of the step that begins at position `first`. A
+   * negative token is before the step. NULL before position 0. */
   __device__ __forceinline__ const float *input(int first, int token, int channel) const {
     if (token >= 0) return row(token) + first_channel() + channel;
     return first + token < 0 ? NULL : inputs + (size_t)((first + token) % taps) * channels + channel;
@@ -150,9 +150,9 @@ template <class S> __device__ __forceinline__ float rounded(float x, int pos, in
   return kHalf ? (float)__float2half_rz(__uint_as_float(bits) / STATES_F16_SCALE)
                : __uint_as_float(bits & 0xffff0000u);
 }
-/* x and y as two numbers in memory. With rounded()'s noise, 16 bits for each, they are what it returns, in
- * fewer instructions; with noise 0 they are cut off, and NaN stays NaN. For fp16 x and y are times
- * STATES_F16_SCALE. */
+/* x and y as two numbers in memory. With rounded()'s noise, 16 bits for each, they are what rounded()
+ * returns, in fewer instructions. With noise 0 they are cut off, and NaN stays NaN. For fp16, x and y come
+ * multiplied by STATES_F16_SCALE. */
 template <class S> __device__ __forceinline__ uint32_t narrowed_pair(float x, float y, uint32_t noise) {
   constexpr bool kHalf = std::is_same<S, __half>::value;
   const uint32_t a = __float_as_uint(x) + ((noise & 0xffff) >> 3 * kHalf),
@@ -192,15 +192,15 @@ __device__ __forceinline__ float4 scaled_4(float4 a, float scale) {
 
 /* In the functions below DeltaArgs.n_tokens counts the tokens or, with segments, all rows of the step.
  *
- * delta_step(): the step family; with segments, those of the launch are single rows. Stores the inputs of the
- * convolution for later steps if there is one token, and with segments always. Mamba-2's outputs, times
- * mamba_gate(z), replace z; outputs of the delta rule are normalised and gated, and go to a.out. */
+ * delta_step(): the step family. With segments, each segment of the launch is a single row. The inputs of the
+ * convolution are stored for later steps if there is one token, and always with segments. Mamba-2's outputs,
+ * times mamba_gate(z), replace z. The delta rule's outputs are normalised, gated, and written to a.out. */
 Status delta_step(const DeltaArgs &a, cudaStream_t stream, Error *err);
 
-/* The plain family is delta_plain_convolve() and delta_plain(), the chunks family delta_chunks_prepare() and
- * delta_chunks_scan(). In both only the first call reads the inputs kept from earlier steps, so
- * delta_keep_inputs() comes between the two; in both the second leaves the heads' outputs, not normalised, in
- * place of the channels of values in the projections. */
+/* The plain family is delta_plain_convolve(), then delta_plain(). The chunks family is
+ * delta_chunks_prepare(), then delta_chunks_scan(). Only the first call reads the inputs kept from earlier
+ * steps: delta_keep_inputs() comes between the two. The second call leaves the heads' outputs, not
+ * normalised, in place of the channels of values in the projections. */
 Status delta_plain(const DeltaArgs &a, cudaStream_t stream, Error *err);
 Status delta_chunks_prepare(const DeltaArgs &a, cudaStream_t stream, Error *err); /* reads the kept inputs */
 Status delta_chunks_scan(const DeltaArgs &a, cudaStream_t stream, Error *err);
@@ -212,7 +212,7 @@ Status delta_plain_convolve(const DeltaArgs &a, cudaStream_t stream, Error *err)
 Status delta_keep_inputs(const DeltaArgs &a, cudaStream_t stream, Error *err);
 /* out = rmsnorm(heads' outputs) * norm * gate_of(z). */
 Status delta_norm(const DeltaArgs &a, cudaStream_t stream, Error *err);
-/* Mamba-2: with p = heads' outputs * mamba_gate(z), out = out_scale * rmsnorm(p) * norm, over each group's
- * heads; if a.norm is NULL, out = out_scale * p. `gated`: delta_step() has left p in place
- * of z in all rows; else only in rows of segments before a.first_segment. */
+/* Mamba-2: p = heads' outputs * mamba_gate(z), and out = out_scale * rmsnorm(p) * norm over each group's
+ * heads; if a.norm is NULL, out = out_scale * p. `gated`: delta_step() has left p in place of z in all rows;
+ * else only in rows of segments before a.first_segment. */
 Status delta_norm_groups(const DeltaArgs &a, bool gated, cudaStream_t stream, Error *err);

@@ -9,13 +9,13 @@ namespace {
 
 constexpr int kThreads = 256, kWarps = kThreads / 32;
 
-/* Numbers that a block of group_norm_kernel takes at once: with up to kNormFew tokens one a thread, else
- * four. One token of Nemotron 3 Nano takes 1.8 us with one a thread, 2.6 with four; 256 take 10.5 and 6.1. */
+/* Numbers that a block of group_norm_kernel takes at once: one per thread with up to kNormFew tokens, else
+ * four. One token of Nemotron 3 Nano takes 1.8 us with one, 2.6 with four; 256 tokens take 10.5 and 6.1. */
 constexpr int kNormNumbers = 512, kNormFew = 32;
 
-/* Block (head, row) convolves the channels of a head of q, k or v, to [rows][channels] in the
- * workspace, and normalises q and k, except for Mamba-2. With by_channel, n_value_heads more blocks for each
- * row make the decays, one a value head, in the projections. A block is a warp. */
+/* Block (head, row) convolves the channels of a head of q, k or v, to [rows][channels] in the workspace. It
+ * normalises q and k, except for Mamba-2. With by_channel each row has n_value_heads more blocks: each makes
+ * the decays of a value head, in the projections. A block is a warp. */
 __global__ void __launch_bounds__(32) convolve_kernel(DeltaArgs a) {
   begin_overlapping();
   const int part = blockIdx.x;

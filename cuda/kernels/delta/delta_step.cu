@@ -1,10 +1,10 @@
 /* delta_step.cu - the gated delta rule and Mamba-2 for 1 to 8 tokens: everything between the projections and
- * o in one kernel, except the norm of Mamba-2's outputs, which is over several heads, and with several tokens
- * the storing of the convolution's last inputs (delta_keep_inputs()).
+ * o in one kernel. Other kernels normalise Mamba-2's outputs, over several heads, and with several tokens
+ * store the convolution's last inputs (delta_keep_inputs()).
  *
  * A block of 16 warps owns a value head. Eight lanes hold a row of the state (one value dimension), 16 key
- * dimensions each; a thread has its part of two rows, with Mamba-2 of one. With S the state before the decay
- * g and s = S^T k (Mamba-2: 0):
+ * dimensions each. A thread has its part of two rows, with Mamba-2 of one. S is the state before the decay g,
+ * and s = S^T k (Mamba-2: 0):
  *     d = beta (v - g s),   S = g S + k d^T,   S^T q = g (S^T q before) + d (k q)
  * so one reduction over the eight lanes serves both sums.
  * Segments, which are single rows here, have blocks of their own, blockIdx.y.
@@ -23,8 +23,8 @@ namespace {
 constexpr int kDim = 128, kThreads = 512, kWarps = kThreads / 32, kTokens = DELTA_STEP_TOKENS;
 constexpr int kBlockRows = kThreads / 8, kParts = 4; /* a thread has kParts times 4 numbers of a row */
 
-/* The numbers that a thread has of its rows of the state, as they are in memory. In load p each of a row's
- * eight lanes reads 16 bytes; together these are contiguous. */
+/* A thread's numbers of its rows of the state, as they are in memory. In load p the eight lanes of a row read
+ * 16 bytes each, together contiguous. */
 template <class S, int kRows> struct Stored {
   static constexpr int kEach = 16 / sizeof(S), kLoads = kParts * 4 / kEach;
   uint4 v[kRows][kLoads];
@@ -78,7 +78,7 @@ struct alignas(16) Token {
 };
 
 /* A thread convolves one channel of q, k or v (part 0 to 2) for all tokens. In a step of one token, or with
- * segments, it also stores the input for later steps; of the blocks that share a key head the first alone
+ * segments, it also stores the input for later steps. Among blocks that share a key head only the first
  * stores inputs of q and k. */
 struct Channel {
   int part, place, index; /* place: in the part; index: in all channels */
@@ -216,8 +216,8 @@ __device__ __forceinline__ void advance(Stored<S, kRows> &s, Token &token, float
   }
 }
 
-/* A warp stores the outputs of one token, times their factors: the delta rule's, normalised, in a.out;
- * Mamba-2's in place of z, where a later kernel normalises them. */
+/* A warp stores the outputs of one token, times their factors. The delta rule's outputs go to a.out,
+ * normalised. Mamba-2's replace z; a later kernel normalises them. */
 template <bool kMamba>
 __device__ __forceinline__ void finish(DeltaArgs &a, int head, int token, const Token &from) {
   const int i = threadIdx.x % 32 * 4;
@@ -235,10 +235,9 @@ __device__ __forceinline__ void finish(DeltaArgs &a, int head, int token, const 
 }
 
 /* Asks L2 for the state that the block kAhead further in the grid reads. a: take() has set it to the block's
- * own segment. On an H200, which has 132 SMs, states of 48 heads of 256 sequences take 449 us without
- * prefetches, 426 with kAhead 132 and 516 with 264; states of Mamba-2 take 400 us without, 365 with
- * prefetches, and 351 with three blocks on an SM, too. In bf16 48 heads take 304 us without, 278 with kAhead
- * 99, 285 with 132. */
+ * own segment. On an H200 (132 SMs) states of 48 heads of 256 sequences take 449 us without prefetches, 426
+ * with kAhead 132, 516 with 264. Mamba-2's take 400 us without, 365 with prefetches, and 351 with three
+ * blocks on an SM, too. In bf16 48 heads take 304 us without, 278 with kAhead 99, 285 with 132. */
 template <int kStateBytes, int kAhead> __device__ __forceinline__ void prefetch_state(const DeltaArgs &a) {
 #if __CUDA_ARCH__ >= 900
   if (threadIdx.x > 0 || !a.segments) return;
@@ -253,8 +252,8 @@ template <int kStateBytes, int kAhead> __device__ __forceinline__ void prefetch_
 #endif
 }
 
-/* How many blocks shall fit on an SM, so that one loads its state while others compute; an SM has 1,024
- * threads on sm_75, 1,536 on sm_86 to sm_89 and from sm_120 on, else 2,048. */
+/* How many blocks are to fit on an SM: one loads its state while others compute. An SM has 1,024 threads on
+ * sm_75, 1,536 on sm_86 to sm_89 and from sm_120 on, else 2,048. */
 #if __CUDA_ARCH__ == 750
 constexpr int kMostBlocks = 2;
 #elif __CUDA_ARCH__ == 800 || (__CUDA_ARCH__ >= 900 && __CUDA_ARCH__ < 1200)
@@ -298,7 +297,7 @@ __global__ void __launch_bounds__(kThreads, blocks(!std::is_void<T>::value, kMam
                                         : a.places.q + head / a.group * kDim;
   channel.index = first + channel.place;
   channel.keeps = a.n_tokens == 1 && (channel.part == 2 || head % a.group == 0);
-  /* Blocks of 16-bit states compute more than they wait: with fewer registers in use in between they are 5%
+  /* Blocks of 16-bit states compute more than they wait. They load later, which frees registers: 5%
    * faster. */
   const bool early = sizeof(S) == 4;
   if (convolves && early) channel.taps = *(const float4 *)(a.conv + 4 * channel.index);

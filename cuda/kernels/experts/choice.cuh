@@ -4,7 +4,7 @@
 #include <cuda_runtime.h>
 #include <stdint.h>
 
-/* An integer, at least 1, that is ordered as the float is. NaN is the largest or, with its sign set, the
+/* An integer, at least 1, that is ordered as the float is. NaN is the largest; with its sign set it is the
  * smallest. */
 __device__ __forceinline__ uint32_t ordered(float v) {
   const uint32_t bits = __float_as_uint(v);
@@ -26,13 +26,12 @@ __host__ __device__ constexpr int best_of_words(int n_items) {
   return 2 * n_items + 8 > 32 ? 2 * n_items + 8 : 32;
 }
 
-/* Calls take(rank, item) once for each of the n_best <= 32 best items, in some lane; of equal items the first
- * is the better. key(i), i < n_own: the key of item 32 i + lane, which is at least 1, or 0 if there is no
- * such item.
+/* Calls take(rank, item) once for each of the n_best <= 32 best items, in some lane. The first of equal items
+ * is the better. key(i), i < n_own: the key of item 32 i + lane, at least 1; 0 if there is no such item.
  *
- * Pruning: let `least` be the n_best-th largest of the 32 lanes' maxima. At least n_best items are >= `least`
- * and usually few more. They are written to `list` in the order of the items; then each lane ranks some
- * entries by counting the entries that are larger, or equal and earlier.
+ * Pruning: `least` is the n_best-th largest of the 32 lanes' maxima. At least n_best items are >= `least`,
+ * usually few more. They are written to `list` in the order of the items. Then each lane ranks some entries:
+ * it counts the entries that are larger, or equal and earlier.
  *
  * list: room for {key, item} of all items and four more (best_of_words()), 16-byte aligned. Called by a whole
  * warp. */

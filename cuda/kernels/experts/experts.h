@@ -2,8 +2,8 @@
  * and the matmuls of few tokens; linear.h has the other matmuls. operations.def, norm_experts_residual, has
  * the formulas.
  *
- * All functions only enqueue; the ids of chosen experts stay on the device, so that a graph can hold the
- * step. One token needs only the choice: its matmuls read the chosen experts as one matrix. */
+ * All functions only enqueue. The ids of chosen experts stay on the device, so a graph can hold the step. One
+ * token needs only the choice: its matmuls read the chosen experts as one matrix. */
 #pragma once
 
 #include <cuda_runtime_api.h>
@@ -62,15 +62,15 @@ typedef struct {
   void *experts_h;                          /* fp16 [n_tokens][h_stride] */
   const DeviceLinear *router, *shared_gate; /* dense; shared_gate NULL: there is none */
   const float *choice_bias, *scales;        /* [n_experts] or NULL; scales: factors of the weights */
-  /* GPUs that share a model must choose the same experts, so the logits must be the same to the bit on all of
-   * them. No tensor cores then: their sums differ between GPU generations. */
+  /* GPUs that share a model must choose the same experts, so their logits must agree to the bit. Tensor cores
+   * are then not used: their sums differ between GPU generations. */
   bool same_on_all_gpus;
   bool invariant; /* a token's bits must not depend on how many tokens there are (StateOptions.invariant) */
   bool joined;    /* every token also takes the shared expert, as expert n_experts and its last choice */
   ExpertChoices to;
   /* Memory of router_tiles.cu for sums over some of the inputs: [n_tokens * slice_floats], slice_floats at
-   * least n_experts + 1. Only with n_experts + 1 floats for each 256 inputs do several blocks share a
-   * token's inputs. */
+   * least n_experts + 1. Several blocks share a token's inputs only if slice_floats has n_experts + 1 floats
+   * for each 256 inputs. */
   float *slices;
   size_t slice_floats;
 } Router;
@@ -92,11 +92,11 @@ Status experts_gather(const ExpertChoices *choices, int n_chosen, const void *h,
                       void *to, cudaStream_t stream, Error *err);
 
 /* The experts of a few tokens, without experts_order(): out[token] = sum over its choices of down(weight *
- * activation(gate(h), up(h))), always in one order; with `add` out += the sum. */
+ * activation(gate(h), up(h))), always in one order. With `add`: out += the sum. */
 typedef struct {
   const DeviceLinear *gate_up, *down; /* gate and up interleaved, or only up, which then is gate, too */
-  /* Read are choices.ids, those of a token being different, and choices.weights. Written are choices.choices,
-   * here the number of parts of each choice, and choices.places, here the row of its first part. */
+  /* Reads choices.ids, which differ within a token, and choices.weights. Writes choices.choices, here the
+   * number of parts of each choice, and choices.places, here the row of its first part. */
   ExpertChoices choices;
   const void *h; /* fp16 [n_tokens][h_stride], h_stride % 8 == 0 */
   int h_stride, n_tokens;
@@ -124,8 +124,8 @@ typedef struct {
   int out_stride;
 } SumNorm;
 
-/* out[token] = sum over its choices of y[place], or with `add` out += the sum; always in the order of
- * choices. y fp32 [places][n], out fp32 [n_tokens][n]. next: NULL, or the norm to make of out. */
+/* out[token] = sum over its choices of y[place], always in the order of choices; with `add` out += the sum. y
+ * fp32 [places][n], out fp32 [n_tokens][n]. next: NULL, or the norm to make of out. */
 Status experts_sum(const ExpertChoices *choices, int n_chosen, const float *y, int n, int n_tokens, bool add,
                    float *out, const SumNorm *next, cudaStream_t stream, Error *err);
 

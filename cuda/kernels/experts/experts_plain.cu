@@ -4,7 +4,7 @@
  *     y[p][o] = sum_i w[expert of p][i][o] x[row of p][i]     weights dequantised one by one, all in fp32
  *
  * A block computes 64 outputs of up to 32 places (LinearExperts) of one expert. Steps of 32 inputs pass
- * through shared memory as fp32; a thread holds the sums of rows g and g + 8 (g = threadIdx.x % 8) of two
+ * through shared memory as fp32. A thread holds the sums of rows g and g + 8 (g = threadIdx.x % 8) of two
  * tile rows for four places.
  *
  *   w  [32 inputs][64 outputs]    x  [32 inputs][32 places], each row one number longer: no bank conflicts

@@ -4,22 +4,22 @@
  * out[token][o] (+)= sum over its choices of sum_k down[expert][o][k] g[choice][k]
  *
  * With few tokens an expert has one or two rows of h, so the time is that of streaming its weights. An item
- * is a slice of kSlice features of one expert, for up to kRows rows of h: the tile rows of gate and up
- * that make these features, and the columns of down that read them. A cluster of two blocks takes an item,
- * so g never leaves the cluster:
+ * is a slice of kSlice features of one expert, for up to kRows rows of h. It has the tile rows of gate and up
+ * that make these features, and the columns of down that read them. A cluster of two blocks takes an item, so
+ * g never leaves the cluster:
  *
  *   gate, up  a warp has a tile row and a part of the inputs      its sums -> both blocks
  *   g         each block adds up sums, and has all features       g in shared memory
  *   down      a warp has some tile rows, all inputs of the slice  sums stay in registers
  *
- * The items of all experts are divided evenly: each cluster has consecutive items. While its items are of one
- * entry (up to kRows rows of an expert) a cluster goes on adding to the sums of down; then it stores the sums
- * as a part of the entry's results. A second kernel adds up the parts of a token's choices.
+ * The items of all experts are divided evenly; each cluster has consecutive items. An entry is up to kRows
+ * rows of an expert. A cluster adds to the sums of down while its items are of one entry. Then it stores the
+ * sums as a part of the entry's results. A second kernel adds up the parts of a token's choices.
  *
  * A warp requests its weights kDepth chunks ahead: gate and up of an item, then down of the previous item. So
- * weights stream while sums are on their way to the other block. The block's half of the inputs of h
- * is in shared memory for the whole kernel. A warp's ring has no barrier: its lanes wait for their groups of
- * copies, and by __syncwarp() for each other, before they read a slot and before they fill it again.
+ * weights stream while sums are on their way to the other block. The block's half of the inputs of h is in
+ * shared memory for the whole kernel. A warp's ring has no barrier. Its lanes wait for their own copies and,
+ * by __syncwarp(), for each other, before they read a slot and before they fill it again.
  *
  * Step s multiplies gate and up of item s, and down of item s - 1. Sums and g of item s lie in buffer s % 2,
  * with barriers of parity s / 2 % 2:
@@ -31,15 +31,15 @@
  *   the same, in step s + 1       +-> wait -> down of item s
  *
  * The 1 is the arrival of thread 0, which announces the next phase's bytes after its wait. No barrier frees a
- * buffer. A warp sends sums of step s + 2 when all sums of s + 1 have arrived, and each warp sent its sums of
- * s + 1 after it had read those of s. A warp writes g of s + 2 when all sums of s + 2 have arrived, and each
- * warp sent its sums of s + 2 after it had read g of s.
+ * buffer. A warp sends sums of step s + 2 when all sums of s + 1 have arrived. Each warp sent its sums of
+ * s + 1 after it had read those of s. A warp writes g of s + 2 when all sums of s + 2 have arrived. Each warp
+ * sent its sums of s + 2 after it had read g of s.
  *
  *   slot   a chunk: the weights of four tiles, their scales and zeros (layout.cuh). The tiles are neighbours
  *          in a tile row of gate and up, or those of the same inputs in four tile rows of down
  *
- * Integers are multiplied as fp16 subnormals, five operations for eight weights of a lane. Zero points are
- * multiplied by sums of x, which for h are made once, and for g by a product with ones:
+ * Integers are multiplied as fp16 subnormals: five operations for eight weights of a lane. Zero points are
+ * multiplied by sums of x. Sums of h are made once; a product with ones makes sums of g:
  *
  *     sum_i (q[i] - z) s x[i] = s (sum_i q[i] x[i] - z sum_i x[i])   over each group
  *
@@ -179,7 +179,7 @@ struct RowEnds {
   }
 };
 
-/* The token of row `row` of an entry; if the entry has fewer rows, that of its last row. */
+/* The token of row `row` of an entry. If the entry has fewer rows: the token of its last row. */
 __device__ __forceinline__ int token_of(uint32_t tokens, int row) {
 #pragma unroll
   for (int i = 0; i < kRows - 1; i++) {
@@ -238,9 +238,9 @@ __device__ __forceinline__ void make_g(const Args &a, const EntryRows &rows, con
   }
 }
 
-/* Stores the sums of the warp's tile rows as part of the results of an entry. weights: the router's, by which
- * the bias is multiplied (g already is); 0 unless the part has the entry's first slice, so that the bias is
- * added once. */
+/* Stores the sums of the warp's tile rows as part of the results of an entry. weights: the router's, for the
+ * bias (g already has them); 0 unless the part has the entry's first slice, so that the bias is added
+ * once. */
 template <class S>
 __device__ __forceinline__ void store_part(const Args &a, const List &list, const Item &item, Range rows,
                                            const float (&weights)[2],
@@ -319,8 +319,8 @@ __device__ __forceinline__ void sum_blocks(const unsigned char *h, int h_row_byt
 }
 
 /* A warp's ring, and the chunk that it requests next. A step is an item's gate and up, and down of the item
- * before. The first step has no down, and the step after the last item nothing but down: where there is
- * nothing to request, a slot keeps its contents. */
+ * before. The first step has no down; the step after the last item has only down. Where there is nothing to
+ * request, a slot keeps its contents. */
 template <class S> struct Stream {
   const Args &a;
   const List &list;
@@ -636,9 +636,8 @@ Status experts_few(const FewExperts *call, const DeviceLimits *device, cudaStrea
                   call->activation,
                   call->limit,
                   up.interleaved};
-  /* The first kernel is an ordinary launch: a programmatic dependent one was slower (LOG.md, "Experts of 2 to
-   * 32 tokens"). The stream starts it after the previous kernel has ended, so it has no
-   * wait_for_previous(). */
+  /* The first kernel is an ordinary launch: a programmatic dependent launch was slower (LOG.md, "Experts of 2
+   * to 32 tokens"). It starts after the previous kernel has ended, so it has no wait_for_previous(). */
   TRY(with_shape(up, n_out, [&](auto s) {
     typedef decltype(s) S;
     cudaLaunchAttribute attributes[2] = {cluster_attribute(kBlocks)};

@@ -24,7 +24,7 @@ template <class W_, int kBlockIn_> struct Slot {
   static constexpr int kScaleLanes = kMostBlocks * kScaleBytes / 16; /* lanes that copy 16 bytes of scales */
   static_assert(kScaleLanes + (kIntegers ? kMostBlocks : 0) <= 32, "a copy a lane");
 
-  /* A lane's index, and values that follow from it. They are opaque, else the compiler computes them
+  /* A lane's index, and values that follow from it. They are opaque; else the compiler would compute them
    * again for each use. */
   struct Lane {
     int lane;
@@ -75,7 +75,7 @@ template <class W_, int kBlockIn_> struct Slot {
               (uint32_t)(of.tiles + tile * (32 * W::kVectors));
       meta = of.meta + (size_t)row * (uint32_t)of.row_bytes(w) + tile * kTileBlocks / kBlockTiles * of.bytes;
     }
-    /* Requests the next kChunkTiles of n tiles of a tile row, or all n if they are fewer, and goes on to the
+    /* Requests the next kChunkTiles of n tiles of a tile row, or all n if they are fewer. Then goes on to the
      * tiles after them. to: the shared_address() of the lane's first vector. */
     __device__ __forceinline__ void request_tiles(const Copies &of, const Lane &lane, int n, uint32_t to) {
       if (n >= kChunkTiles) {
@@ -130,8 +130,8 @@ template <class W_, int kBlockIn_> struct Slot {
   }
 
   /* y += rows g and g + 8 of kTiles tiles times rows 2 t and 2 t + 1 of x, as mma has them (g = lane / 4, t =
-   * lane % 4). The tiles' scales begin with block first_block. Products of integers lack a power of
-   * two, scale_of_row(). of_x(f, i): the sum of row 2 t + i of x over block f of the tile. */
+   * lane % 4). first_block: where the tiles' scales begin. Products of integers lack a power of two,
+   * scale_of_row(). of_x(f, i): the sum of row 2 t + i of x over block f of the tile. */
   template <int kTiles, class OfX>
   static __device__ __forceinline__ void multiply(const unsigned char *slot, int lane, int tile,
                                                   int first_block, const uint32_t (&b)[kTiles][8], OfX of_x,
@@ -176,8 +176,8 @@ template <class W_, int kBlockIn_> struct Slot {
     }
   }
 
-  /* y += the products of a chunk of gate and up by x; the chunk has n tiles if n is below kChunkTiles. sums:
-   * rows 2 t and 2 t + 1 of x summed over each block of the chunk. */
+  /* y += the products of a chunk of gate and up by x. The chunk has kChunkTiles tiles, or n if n is less.
+   * sums: rows 2 t and 2 t + 1 of x summed over each block of the chunk. */
   static __device__ __forceinline__ void multiply_tiles(const unsigned char *slot, int lane, int n,
                                                         uint32_t x, const float *const (&sums)[2],
                                                         float (&y)[4]) {
@@ -192,8 +192,8 @@ template <class W_, int kBlockIn_> struct Slot {
     }
   }
 
-  /* y[i] += the products of tile row i of a chunk of down by x; the chunk has n tile rows if n is below
-   * kChunkTiles. They are multiplied in pairs: y[1] becomes meaningless if n is 1, and y[3] if n is 3. */
+  /* y[i] += the products of tile row i of a chunk of down by x. The chunk has kChunkTiles tile rows, or n if
+   * n is less. They are multiplied in pairs: y[1] becomes meaningless if n is 1, and y[3] if n is 3. */
   static __device__ __forceinline__ void multiply_rows(const unsigned char *slot, int lane, int n, uint32_t x,
                                                        float (*y)[4]) {
     const uint32_t ones[4] = {0x3c003c00u, 0x3c003c00u, 0x3c003c00u, 0x3c003c00u};

@@ -28,9 +28,9 @@ struct SumArgs {
 };
 
 /* A block adds up the parts of 128 outputs of a token; each warp takes every fourth part of the list. The
- * block takes little shared memory, so that blocks of the next kernel may be on the same SM and load their
- * weights. A token's choices are of different experts, and a cluster's first item cuts at most one choice
- * in two, so that there are at most n_chosen + EXPERTS_FEW_CLUSTERS parts. */
+ * block takes little shared memory, so blocks of the next kernel can load their weights on the same SM. A
+ * token's choices are of different experts, and a cluster's first item cuts at most one choice in two. So
+ * there are at most n_chosen + EXPERTS_FEW_CLUSTERS parts. */
 __global__ void __launch_bounds__(kSumThreads) sum_kernel(const SumArgs a) {
   __shared__ int rows[kMaxChosen + EXPERTS_FEW_CLUSTERS], n_rows;
   __shared__ float4 of_warps[kSumWarps - 1][32];

@@ -12,8 +12,8 @@ namespace {
 
 constexpr int kOrderThreads = 512;
 
-/* A block finds the places of one expert: a warp counts its part of the choices, 32 at once. A lane has up to
- * kKept ids in registers; if it has more choices, it loads them again for the second pass. */
+/* A block finds the places of one expert. A warp counts its part of the choices, 32 at once. A lane keeps up
+ * to kKept ids in registers; if it has more, the second pass loads all of them again. */
 __global__ void __launch_bounds__(kOrderThreads)
     order_kernel(const int *ids, const float *weights, int n, int *begins, int *choices, int *places,
                  float *place_weights) {
@@ -97,7 +97,7 @@ __device__ __forceinline__ float4 plus(float4 a, float4 b) {
 }
 
 /* sum[c] += numbers first + c * step of a token's rows of y, in the order of its choices. A row has `width`
- * numbers; past it a sum means nothing. kAtOnce rows are loaded at once: ptxas gives a kernel registers for
+ * numbers; past it a sum means nothing. kAtOnce rows are loaded at once. ptxas gives a kernel registers for
  * that only if its __launch_bounds__ has a least number of blocks. */
 template <int kAtOnce, class T, int kEach>
 __device__ __forceinline__ void add_choices(const int *places, int n_chosen, const T *y, int width, int first,

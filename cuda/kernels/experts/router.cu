@@ -1,11 +1,11 @@
 /* router.cu - the router of a mixture of experts: logits, scores, choice of the experts and their weights.
  *
- * A block has 8, 2 or 1 tokens and some of the experts; of all blocks with the same tokens the last to finish
+ * A block has 8, 2 or 1 tokens and some of the experts. The last to finish of the blocks with the same tokens
  * chooses, a warp for each token.
  *
- * A block normalises its tokens into shared memory, and a warp multiplies whole rows, one or four at a time:
- * with four, one read of a number of x serves four products. experts_route() takes this kernel for the calls
- * that router_token.cu and router_tiles.cu do not take.
+ * A block normalises its tokens into shared memory. A warp multiplies whole rows, one or four at a time: with
+ * four, one read of a number of x serves four products. experts_route() takes this kernel for the calls that
+ * router_token.cu and router_tiles.cu do not take.
  *
  * READS  the router once for a block's tokens, x once for each block of a token. */
 #include "cuda/kernels/experts/router.cuh"
@@ -27,15 +27,15 @@ __device__ __forceinline__ float4 four_of(const float *row, int i, int n, bool a
                      i + 2 < n ? __ldcg(row + i + 2) : 0, i + 3 < n ? __ldcg(row + i + 3) : 0);
 }
 
-/* v times by[k .. k + 3], with zeros from by[n] on, k a multiple of 4; v if `by` is NULL. */
+/* v times by[k .. k + 3], k a multiple of 4, with zeros for by[n] and later numbers. If `by` is NULL: v. */
 __device__ __forceinline__ float4 times_weights(float4 v, const float *by, int k, int n) {
   if (!by) return v;
   if (k + 4 <= n) return times(v, weights_at(by, k));
   return make_float4(v.x * by[k], k + 1 < n ? v.y * by[k + 1] : 0, k + 2 < n ? v.z * by[k + 2] : 0, 0);
 }
 
-/* Fills x[kTokens][padded] in shared memory with the router's input; the first block of the tokens also
- * stores h and experts_h. kWarps / kTokens warps take a token, and each warp 128 of every kStep inputs. */
+/* Fills x[kTokens][padded] in shared memory with the router's input. The first block of the tokens also
+ * stores h and experts_h. kWarps / kTokens warps take a token; each warp takes 128 of every kStep inputs. */
 template <int kTokens> __device__ __forceinline__ void normalise(const Args &a, int token0, float *shared) {
   constexpr int kShare = kWarps / kTokens, kStep = 128 * kShare;
   __shared__ float squares[kWarps];
@@ -138,8 +138,8 @@ __device__ __forceinline__ void multiply_shared(const Args &a, int token0, const
     if (threadIdx.x % 32 == 0 && token0 + m < a.n_tokens) store_shared_factor(a, token0 + m, sum[0][m]);
 }
 
-/* With 8 tokens registers are limited, so that two blocks fit an SM. Only multiply_shared() then spills; one
- * warp of one block calls it for these tokens. */
+/* With 8 tokens registers are limited, so that two blocks fit an SM. Only multiply_shared() then spills, and
+ * only one warp of one block calls it for these tokens. */
 template <class T, int kTokens, int kRows>
 __global__ void __launch_bounds__(kThreads, kTokens == 8 ? 2 : 1)
     route_kernel(const __grid_constant__ Args a) {

@@ -67,8 +67,8 @@ __device__ __forceinline__ void store_four(__half *to, float4 v, int k, int n) {
   for (int i = 0; k + i < n; i++) to[k + i] = four[i];
 }
 
-/* logit_of(): an expert's logit, `sum` being the product of its row and a token. shared_factor_of(): the
- * shared expert's factor, `sum` being the product of its gate and a token. */
+/* logit_of(): an expert's logit; sum: the product of its row and a token. shared_factor_of(): the shared
+ * expert's factor; sum: the product of its gate and a token. */
 __device__ __forceinline__ float logit_of(const Args &a, int e, float sum) {
   return sum * a.router_factor + (a.router.bias ? a.router.bias[e] : 0.0f);
 }
@@ -105,9 +105,9 @@ template <class Work> __device__ __forceinline__ void with_gate_type(const Args 
     work(float());
 }
 
-/* Group-limited routing: keeps the n_chosen_groups groups whose two best experts have the largest sum of
- * fitness (judge(); DeepSeek-V3), or with group_is_best the groups whose best expert is the fittest (V2).
- * Sets the fitness in other groups to -inf. Called by a whole warp. */
+/* Group-limited routing. Keeps the n_chosen_groups groups whose two best experts have the largest sum of
+ * fitness (judge(); DeepSeek-V3). With group_is_best it keeps the groups whose best expert is the fittest
+ * (V2). Sets the fitness in other groups to -inf. Called by a whole warp. */
 __device__ __forceinline__ void choose_groups(const ExpertConfig &c, float *fitness) {
   const int lane = threadIdx.x % 32, size = c.n_experts / c.n_groups;
   for (int left = c.n_groups - c.n_chosen_groups; left > 0; left--) { /* removes the worst remaining group */
@@ -139,8 +139,8 @@ __host__ __device__ constexpr int choice_floats(int n_experts) {
 }
 
 /* Fills scores[n_experts] and fitness[n_experts] of a token's experts from their logit(e). Scores are softmax
- * or sigmoid of the logits or, from SCORE_CHOSEN on, the logits themselves. Fitness, the score plus the
- * expert's bias if there is one, decides the choice. Returns the largest logit. For a warp. */
+ * or sigmoid of the logits; from SCORE_CHOSEN on, the logits themselves. Fitness is the score plus the
+ * expert's bias, if it has one; it decides the choice. Returns the largest logit. For a warp. */
 template <class Logit>
 __device__ __forceinline__ float judge(const Args &a, Logit logit, float *scores, float *fitness) {
   const ExpertConfig &c = a.config;
@@ -229,8 +229,8 @@ bool token_applies(const Args &a);
 Status launch_token(const Args &a, int arch, cudaStream_t stream, Error *err);
 
 /* router_tiles.cu: tiles_apply() is true if it can take the call, with at most shared_bytes of shared memory;
- * launch_tiles() launches it. A token's bits do not depend on the number of tokens. kTilesLeastTokens: from
- * so many tokens on it is the fastest. */
+ * launch_tiles() launches it. A token's bits do not depend on the number of tokens. From kTilesLeastTokens
+ * tokens on this kernel is the fastest. */
 constexpr int kTilesLeastTokens = 33;
 bool tiles_apply(const Args &a, size_t shared_bytes);
 Status launch_tiles(const Args &a, int n_sms, cudaStream_t stream, Error *err);

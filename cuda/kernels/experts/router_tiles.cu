@@ -2,11 +2,11 @@
  * of the experts and their weights.
  *
  * A block has 16 tokens, all experts, and some chunks of kChunk inputs. If one block for every 16 tokens left
- * SMs without work, several blocks share the chunks, and of all blocks with the same tokens the last to
- * finish adds their sums and chooses. A block normalises a chunk of its tokens at a time, cuts each number of
- * x into parts of 16 bits that add up to it, and multiplies the parts by the weights as they are stored: such
- * a product is exact in fp32. Tensor cores cut sums off where fp32 arithmetic rounds them, so a sum by tensor
- * cores is over 128 inputs at most, and such sums are added in fp32.
+ * SMs without work, several blocks share the chunks. The last of them to finish adds their sums and chooses.
+ * A block normalises a chunk of its tokens at a time. It cuts each number of x into parts of 16 bits that add
+ * up to it. It multiplies the parts by the weights as they are stored: such a product is exact in fp32.
+ * Tensor cores cut sums off where fp32 arithmetic rounds them. So a sum by tensor cores is over 128 inputs at
+ * most, and such sums are added in fp32.
  *
  *   x      in shared memory: [two chunks][part][kTokens][kRowNumbers]; chunks take turns, with one
  *          __syncthreads() between writing a chunk and reading it
@@ -36,7 +36,7 @@ static_assert(kTokens == kWarps, "a warp normalises a token, and chooses for it"
 static_assert(kChunk == kPad, "hidden is rounded up to whole chunks");
 
 /* PartsOf: how a number of x is cut into parts. Two fp16 hold 22 bits of a number below 2^15. The second part
- * is stored times 2^11, as it would otherwise be subnormal. */
+ * is stored times 2^11, because it would be subnormal otherwise. */
 template <class T> struct PartsOf {
   static constexpr int kN = 2;
   static constexpr bool kScaled = true;
@@ -175,8 +175,8 @@ template <class T> struct FourSteps {
         v[i][r] = k + 32 * i < stride ? __ldg((const uint4 *)(rows[r] + k + 32 * i)) : make_uint4(0, 0, 0, 0);
   }
 
-  /* sum[m] += products of the weights with x of tokens 8 m .. 8 m + 7, m from `first` to `last`. x: address
-   * of token 0's number for the steps' first input. */
+  /* sum[m] += products of the weights with x of tokens 8 m .. 8 m + 7, for m from `first` to `last`. x:
+   * address of token 0's number for the steps' first input. */
   __device__ __forceinline__ void multiply(const T *x, int first, int last, float (&sum)[2][4]) const {
     const T *own = x + (int)threadIdx.x % 32 / 4 * kRowNumbers + (int)threadIdx.x % 4 * 8;
 #pragma unroll

@@ -1,12 +1,12 @@
 /* router_token.cu - the router for few tokens: the experts of each token are divided among the blocks of a
  * cluster, whose first block chooses.
  *
- * A thread has the same inputs of all rows of its block, so that it loads its numbers of x once and shares
- * none. It requests weights before it waits for x, and multiplies before the norm is known, since its 1 / rms
- * is a factor of the sums. The logits go into the first block's shared memory, whose barrier `full` has one
- * phase: an arrival of thread 0 before the cluster meets, and 4 bytes of each expert; the first warp waits
- * for it. With many experts and few tokens, and on chips without clusters, the blocks of a token are no
- * cluster: then the logits go through device memory, and the last block to finish chooses.
+ * A thread has the same inputs of all rows of its block: it loads its numbers of x once and shares none. It
+ * requests weights before it waits for x. It multiplies before the norm is known, because 1 / rms is a factor
+ * of the sums. The logits go into the first block's shared memory. The barrier `full` there has one phase: an
+ * arrival of thread 0 before the cluster meets, and 4 bytes of each expert. The first warp waits for it. With
+ * many experts and few tokens, and on chips without clusters, the blocks of a token are no cluster. Then the
+ * logits go through device memory, and the last block to finish chooses.
  *
  * The order of the sums does not depend on the number of tokens, so a token's logits do not either.
  *
@@ -22,8 +22,8 @@ namespace {
 using namespace router;
 
 constexpr int kWarps = 16, kThreads = 32 * kWarps, kMostBlocks = 8; /* kMostBlocks: of a cluster */
-/* From sm_90 on, with up to kApartTokens tokens, more experts than a cluster multiplies in kMostTurns turns
- * (kBatchOf rows in each block) are divided among more blocks, which pass logits through device memory. */
+/* From sm_90 on, for up to kApartTokens tokens. A cluster multiplies kBatchOf rows per block in a turn.
+ * Experts beyond kMostTurns turns take more blocks, which pass logits through device memory. */
 constexpr int kMostTurns = 2, kMostApart = 64, kApartTokens = 4;
 constexpr int kStep = 4 * kThreads; /* inputs of a part: four a thread */
 constexpr int kMostParts = 4;
@@ -69,7 +69,7 @@ __device__ __forceinline__ float total_of(const float *parts) {
   return lanes_sum<8, 4, 2, 1>(parts[threadIdx.x % kWarps]);
 }
 
-/* The index in a row of the first of the four numbers that are the thread's in part `part`. */
+/* The index in a row where the thread's four numbers of part `part` begin. */
 __device__ __forceinline__ int number_of(int part) {
   return 4 * (int)threadIdx.x + part * kStep;
 }
@@ -200,8 +200,8 @@ __global__ void __launch_bounds__(kThreads) kernel(const __grid_constant__ Args 
 #endif
     logits[expert] = logit;
   }
-  /* The first kWarps blocks of a token store a part of h each. Block 0 has the last part: with several parts
-   * its first warp, which chooses the experts if the blocks are a cluster, need not store. */
+  /* The first kWarps blocks of a token store a part of h each. Block 0 has the last part. So with several
+   * parts its first warp need not store: in a cluster this warp chooses the experts. */
   const int n_stores = min(n_blocks, kWarps); /* blocks that store a part */
   if ((int)threadIdx.x / (kThreads / n_stores) == n_stores - 1 - rank) in.store_h(a, token, factor);
   float shared_factor = 1;

@@ -22,8 +22,8 @@ static inline int linear_group(const Linear *linear) {
   return weight_is_quantised(weight_type(linear)) ? linear->group : 0;
 }
 
-/* True if two Linears can be stacked in one matrix: they have the same type and group (the layout of FP4 has
- * one group size), the same permutation of inputs (GPTQ's act-order), and outputs in whole slabs of 8. */
+/* True if two Linears can be stacked in one matrix. They then have the same type and group (the layout of FP4
+ * has one group size), the same permutation of inputs (GPTQ's act-order), and outputs in whole slabs of 8. */
 static inline bool can_join(const Linear *a, const Linear *b) {
   const bool groups_fit = a->kind == LINEAR_FP4 || linear_group(a) == linear_group(b);
   return weight_type(a) == weight_type(b) && groups_fit && a->order == b->order && a->n_out % 8 == 0 &&

@@ -1,33 +1,33 @@
 /* allreduce.cuh - all-reduce across clusters through L2. One 64-bit word per column holds a fixed-point sum
- * and a count of contributions: each contributor adds its part once; readers poll until the count is full.
+ * and a count of contributions. Each contributor adds its part once; readers poll until the count is full.
  * For one token (several tokens clear the words and have no `last`: few/residual.cuh):
  *
  *     totals  uint64 [3 buffers][words]      o | down in even layers | down in odd layers
  *     last    uint64 [n_clusters][3][words]  the word when the cluster last found it complete
  *
- * A buffer has a word for each column and, with a mixture of experts, one for each row of the router, whose
- * logits are added up with o.
+ * A buffer has a word for each column. With a mixture of experts it also has a word for each row of the
+ * router: its logits are added up with o.
  *
  *     a word   63 ................... 5 | 4 .. 0
  *              sum of all contributions | their number
  *              in units of 2^-26        | (all modulo 2^64: nothing is ever cleared)
  *
  * A contribution is one atomic addition of 32 * fixed + 1. A sum is complete when the word has grown by as
- * many contributions as there are contributors; there are at most 24, so their number modulo 32 distinguishes
+ * many contributions as there are contributors. There are at most 24, so a number modulo 32 distinguishes
  * some from all. The sum is a 32nd of (growth - contributors), whatever was carried or overflowed in between.
- * Value and number share a word, so neither fence nor flag is needed, and integers add up to the same bits in
- * any order.
+ * Value and number share a word, so neither fence nor flag is needed. Integers add up to the same bits in any
+ * order.
  *
  * A buffer is used again only after every reader has contributed to a sum that the next writer waits for. For
- * o one buffer is enough: all its readers contribute to down before the next o. Down takes two, since
+ * o one buffer is enough: all its readers contribute to down before the next o. Down takes two, because
  * clusters without a KV head do not contribute to o. Logits of a layer may come before the layer's o: a block
- * adds to them when its columns of the previous layer's down are complete. A cluster adds to down only once
- * it has the gated product of all its blocks; by then these have read the logits, to know the experts. `last`
- * is kept for the next launch: after a launch each word is as all clusters last found it.
+ * adds to them when its columns of the previous layer's down are complete. A cluster adds to down only when
+ * it has the gated product of all its blocks. By then these blocks have read the logits, to know the experts.
+ * `last` is kept for the next launch: after a launch each word is as all clusters last found it.
  *
  * A contribution is rounded to 2^-26, the last place of a float of 1/8. NaN, and values of a size of 2^22 and
- * more, are added as 2^28. With 1 to 31 of them the sum (modulo 2^33 in a word) is beyond 2^27, where no
- * sum of proper values is, and is read as NaN. So NaN reaches the logits, and the words stay valid. */
+ * more, are added as 2^28. With 1 to 31 of them the sum (modulo 2^33 in a word) is beyond 2^27. No sum of
+ * proper values is, so it is read as NaN. So NaN reaches the logits, and the words stay valid. */
 #pragma once
 
 #include "cuda/kernels/fused/plan.h"

@@ -4,15 +4,14 @@
  *     S^T [16 keys x 8 heads] = K [16 x kDim] Q^T     O^T [16 dims x 8] += V^T [16 x 16 keys] P^T [16 x 8]
  *
  * K and V lie in the ring as in the KV cache, in rows of kDim halves without padding. A dot product may take
- * the dimensions in any order, so lane (g, t), which is lane 4 g + t, loads whole 16-byte vectors 4 s + t of
- * row g: operand a of steps 2 s and 2 s + 1. Odd rows load their vectors in another order, so that no two
- * lanes meet in a bank. From V the lane loads vectors 2 g and 2 g + 1 of keys 2t, 2t + 1, 2t + 8, 2t + 9;
- * dimension j of the two vectors is rows g and g + 8 of mma j. With heads of 64 the lane has the two halves
- * of vector g instead.
+ * the dimensions in any order. So lane 4 g + t loads whole 16-byte vectors 4 s + t of row g: operand a of
+ * steps 2 s and 2 s + 1. Odd rows load their vectors in another order, so that no two lanes meet in a bank.
+ * From V the lane loads vectors 2 g and 2 g + 1 of keys 2t, 2t + 1, 2t + 8, 2t + 9. Dimension j of the two
+ * vectors is rows g and g + 8 of mma j. With heads of 64 the lane has the two halves of vector g instead.
  *
- * With kQ8 K and V are rows of bytes, after which come the scales (cache/q8.cuh). A vector is 16
- * dimensions; its word w becomes operand a of an mma, times its scale in fp16. The lane has dimensions 8 g ..
- * 8 g + 7 of each 64 of V. All lanes load in the same order. */
+ * With kQ8 K and V are rows of bytes, followed by the scales (cache/q8.cuh). A vector is 16 dimensions. Its
+ * word w becomes operand a of an mma, times its scale in fp16. The lane has dimensions 8 g .. 8 g + 7 of each
+ * 64 of V. All lanes load in the same order. */
 #pragma once
 
 #include "cuda/kernels/attention/online_softmax.cuh"
@@ -37,12 +36,12 @@ template <class Vector> __device__ __forceinline__ void swap_if(bool swap, Vecto
 }
 
 /* A warp's online softmax. o[j][c] is dimension 16 g + j of heads 2 t and 2 t + 1 (c = 0, 1), then dimension
- * 16 g + 8 + j (c = 2, 3). With heads of 64 the dimensions are 8 g + j, then 8 g + 4 + j; with kQ8 dimension
- * j / 4 * 64 + 8 g + j % 4 * 2, then the next one. maximum and sum belong to heads 2 t and 2 t + 1; the sum
- * is over this lane's keys. A stage has kKeys keys, as many values and, with kQ8, the scales of keys and of
- * values. With heads of 256, two warps compute the same scores, and each has the output of half of the
- * dimensions; with latents (plan.h), whose values are the last 512 dimensions of keys, four warps a quarter
- * each. kMasked: only some of the heads may attend to a key (`own`: bit 0 for head 2 t, bit 1 for
+ * 16 g + 8 + j (c = 2, 3). With heads of 64 the dimensions are 8 g + j, then 8 g + 4 + j. With kQ8 they are
+ * j / 4 * 64 + 8 g + j % 4 * 2, then the next dimension. maximum and sum belong to heads 2 t and 2 t + 1; the
+ * sum is over this lane's keys. A stage has kKeys keys, as many values and, with kQ8, the scales of keys and
+ * of values. With heads of 256, two warps compute the same scores, and each has the output of half of the
+ * dimensions. With latents (plan.h), values are the last 512 dimensions of keys, and four warps have a
+ * quarter each. kMasked: only some of the heads may attend to a key (`own`: bit 0 for head 2 t, bit 1 for
  * 2 t + 1). */
 template <int kDim, bool kQ8, bool kMasked = false> struct OnlineSoftmax {
   static constexpr int kStateDim = kDim == STEP_LATENT_HEAD ? (int)STEP_LATENT : kDim;
@@ -73,7 +72,7 @@ template <int kDim, bool kQ8, bool kMasked = false> struct OnlineSoftmax {
   }
 
   /* Scores of 16 keys: s[2 h + c] is key g + 8 h for head 2 t + c. Queries are read from shared memory each
-   * time, since o occupies the registers; with kQ8 queries stay in registers. */
+   * time, because o occupies the registers. With kQ8 queries stay in registers. */
   __device__ __forceinline__ void score(const __half *queries, const unsigned char *keys,
                                         const __half *scales, float (&s)[4], int lane) const {
     if constexpr (kQ8)
@@ -123,7 +122,7 @@ template <int kDim, bool kQ8, bool kMasked = false> struct OnlineSoftmax {
   }
 
   /* The lane has vectors t and, with heads of 128, 4 + t of keys g and g + 8. Rows of keys, and of values,
-   * conflict in banks; exchanging vectors, as score_halves() does, would cost more time than it saves. */
+   * conflict in banks. Exchanging vectors, as score_halves() does, would cost more time than it saves. */
   __device__ __forceinline__ void score_q8(const unsigned char *keys, const __half *scales, float (&s)[4],
                                            int lane) const {
     constexpr int kVectors = kDim / 64;
@@ -194,8 +193,8 @@ template <int kDim, bool kQ8, bool kMasked = false> struct OnlineSoftmax {
   }
 
   /* With a cache in 8 bits, arithmetic limits attention. So the maximum is raised to that of the 16 keys only
-   * where a score lies more than kSlack above it, which is rare after many keys. Weights up to 2^kSlack have
-   * the same relative error in fp16 as weights up to 1. */
+   * if a score lies more than kSlack above it. This is rare after many keys. In fp16 weights up to 2^kSlack
+   * have the same relative error as weights up to 1. */
   static constexpr float kSlack = 6;
   __device__ __forceinline__ void to_weights_q8(const float (&s)[4], float (&p)[4], const int (&n)[2],
                                                 float scale_log2, int lane) {
@@ -282,7 +281,7 @@ template <int kDim, bool kQ8, bool kMasked = false> struct OnlineSoftmax {
     return *(const __half2 *)&valid;
   }
 
-  /* For kMasked: zeroes scales with which unpacking would give infinity or NaN: heads of other sequences
+  /* For kMasked: zeroes scales that would give infinity or NaN when unpacking. Heads of other sequences
    * multiply these values by a weight of 0. The sums of heads that own the values become NaN. */
   __device__ __forceinline__ void keep_finite(__half2 (&pair)[2], int own) {
     constexpr float kMost = 65504.0f / 1152; /* Scale8 */
@@ -299,9 +298,9 @@ template <int kDim, bool kQ8, bool kMasked = false> struct OnlineSoftmax {
   }
 
   /* Scales from n on may be anything: zeros take their place. The fence waits for the loads. Rows conflict in
-   * banks, so the loads of 16 warps queue up for long; without the fence the arrival at the barrier overtook
-   * them, and the next stage overwrote what they had yet to read: 117 of 20,000 steps had other bits (LOG.md,
-   * "Faults that were hard to see"). */
+   * banks, so the loads of 16 warps queue up for long. Without the fence the arrival at the barrier overtook
+   * the loads, and the next stage overwrote what they had yet to read: 117 of 20,000 steps had other bits
+   * (LOG.md, "Faults that were hard to see"). */
   template <class Taken>
   __device__ __forceinline__ void accumulate_q8(const unsigned char *values, const __half *scales,
                                                 const float (&p)[4], int n, int lane, Taken taken, int own) {

@@ -56,8 +56,8 @@ struct VariedArgs {
   uint64_t windows; /* bit l: layer l has a window */
 };
 
-/* The greatest logit of a block's rows of lm_head with its token (ranked()), and the key of the lowest logit
- * (ranking.cuh). */
+/* From a block's rows of lm_head: the greatest logit with its token (ranked()), and the key of the lowest
+ * logit (ranking.cuh). */
 struct StepBest {
   unsigned long long greatest;
   unsigned int lowest;
@@ -72,7 +72,8 @@ enum { STEP_BEST_WORDS = STEP_MAX_CLUSTERS * STEP_BLOCKS * 2 }; /* of one GPU's 
  *                                   its token                  | the same
  *
  * So each word shows by itself that it has come. If a logit is NaN, the key is the greatest of all. A step's
- * words are written only when all blocks of all GPUs have begun it, and have read the previous step's. */
+ * words are written only when all blocks of all GPUs have begun the step, and so have read the previous
+ * words. */
 __device__ __forceinline__ void leave_best(const StepPeers &peers, size_t best_at, unsigned turn,
                                            const StepBest &best) {
   const uint32_t key = best.lowest < SAMPLER_KEY_LOWEST ? ~0u : sampling::ranked_key(best.greatest);
@@ -84,7 +85,7 @@ __device__ __forceinline__ void leave_best(const StepPeers &peers, size_t best_a
 }
 
 /* The best token that the n blocks of each GPU have left in the step with number `turn`, in all lanes of a
- * warp; token 0 if there is no best token. */
+ * warp. Token 0 if there is no best token. */
 __device__ __forceinline__ Sampled best_of_blocks(const StepPeers &peers, size_t best_at, unsigned turn,
                                                   int n, int lane) {
   constexpr int kOfLane = STEP_BEST_WORDS / 2 / 32;
@@ -147,7 +148,7 @@ struct Args {
   int router_stride;
   bool router_is_bf16, renormalise;
   float embedding_scale, norm_eps, scale_log2; /* scale_log2: attention_scale * log2(e) */
-  /* Stages in flight: in_flight, plus one if at least STEP_LONG positions are cached, but at most
+  /* Stages in flight: in_flight, or one more if at least STEP_LONG positions are cached; never more than
    * most_in_flight. */
   int in_flight, most_in_flight;
   uint64_t *totals;            /* allreduce.cuh */
@@ -168,8 +169,8 @@ struct Args {
 };
 
 /* The kernel of one_token.cu for the shape's groups and heads, and those of few/tokens.cu for up to 2, 4 or 8
- * tokens. taps: kernels that copy the residual stream; no such kernel is for debugging. Kernels with taps are
- * separate, since a step without a drafter would otherwise have to pass over the copies. */
+ * tokens. taps: kernels that copy the residual stream; none of them is for debugging. They are separate,
+ * because a step without a drafter would have to pass over the copies. */
 typedef void (*Kernel)(const Args);
 Kernel one_token_kernel(const StepShape &shape, bool debug, bool taps);
 Kernel few_tokens_kernel(const StepShape &shape, int tokens, bool debug, bool taps);
@@ -182,9 +183,9 @@ Kernel one_varied_kernel(const StepShape &shape);
 /* The kernel of one_latent.cu, for latent attention (plan.h). */
 Kernel one_latent_kernel(const StepShape &shape);
 
-/* A layer's vectors are contiguous, so that no thread waits for a pointer to them: norms of attention
- * and of the FFN, norms of a query and of a key, then the bias of qkv; with varied experts then the biases of
- * o and of the router, and the sinks of the query heads. Latent attention: after the norm of the FFN those of
+/* A layer's vectors are contiguous, so that no thread waits for a pointer to them. Their order: norms of
+ * attention and of the FFN, norms of a query and of a key, bias of qkv. Varied experts: then the biases of o
+ * and of the router, and the sinks of the query heads. Latent attention: after the norm of the FFN those of
  * q_a and kv_a, and the biases of the experts' choice. The final norm follows the last layer. */
 struct Vectors {
   const float *attn_norm, *mlp_norm, *q_norm, *k_norm, *bias;
@@ -194,10 +195,9 @@ struct Vectors {
 };
 
 /* The barriers of a block; weight_ring.cuh draws full and empty. Where bytes come from the cluster's blocks,
- * the 1 arrival is that of a thread that has waited for the phase before, and announces the bytes of this
- * one. The column `phase` says what counts phases; where it says `layer`, a hybrid's projections and states
- * count only layers where the cluster has heads, and logits only layers with experts. A wait names a phase
- * modulo 2.
+ * one thread arrives: it has waited for the phase before, and announces this phase's bytes. The column
+ * `phase` says what counts phases. Where it says `layer`, a hybrid's projections and states count only layers
+ * where the cluster has heads; logits count only layers with experts. A wait names a phase modulo 2.
  *
  *   barrier       arrivals              bytes                       phase          who waits
  *   full[slot]    3: loading warps      the stage                   turn of slot   a warpgroup
@@ -312,11 +312,11 @@ static_assert(kMultiplyRegisters * STEP_THREADS + kOtherRegisters * (STEP_ALL_TH
               "setmaxnreg would block");
 static_assert(STEP_THREADS % 128 == 0 && STEP_ALL_THREADS % 128 == 0, "setmaxnreg is of whole warpgroups");
 
-/* The form of model that a kernel is compiled for: weights in groups of kGroup inputs (StepShape.group: some
- * values mark FP4 and weights of 8 and 16 bits), heads of kHeadDim, a KV cache in fp16 or 8 bits. kShared:
- * several GPUs share each layer. TheSizes: a model of sizes/models.cuh, or void. kOfSeveral: rows of several
- * sequences. kAttnGroup: kGroup for q, k, v and o; if it differs, the form is that of varied experts
- * (plan.h). */
+/* The form of model that a kernel is compiled for. Weights are in groups of kGroup inputs (StepShape.group:
+ * some values mark FP4 and weights of 8 and 16 bits). Heads have kHeadDim numbers; the KV cache is in fp16 or
+ * 8 bits. kShared: several GPUs share each layer. TheSizes: a model of sizes/models.cuh, or void. kOfSeveral:
+ * rows of several sequences. kAttnGroup: kGroup for q, k, v and o; if it differs, the form is that of varied
+ * experts (plan.h). */
 template <int kGroup, int kHeadDim, bool kInQ8, bool kWithExperts = false, bool kWithTaps = false,
           bool kShared = false, class TheSizes = void, bool kOfSeveral = false, int kAttnGroup = kGroup>
 struct Form {
@@ -348,8 +348,8 @@ template <bool kDebug, class TheForm> struct Thread {
   static constexpr int kFeatures = kVaried ? (int)STEP_VARIED_FEATURES : (int)STEP_GROUP;
   static constexpr int kFactors = kVaried ? 2 : 1;     /* sets of factors of a tile row: two experts' */
   static constexpr bool kJoined = kExperts && kHybrid; /* the last choice is the shared expert, with a gate */
-  /* One of several GPUs may have an odd number of an expert's FFN blocks (three of Qwen3-30B-A3B's six), so
-   * that the zero points of every other tile row of down begin at an odd multiple of 8 bytes. */
+  /* One of several GPUs may have an odd number of an expert's FFN blocks (three of Qwen3-30B-A3B's six). Then
+   * the zero points of every other tile row of down begin at an odd multiple of 8 bytes. */
   static constexpr bool kOddBlocks = kExperts && kIsShared && kParts == 1;
   static constexpr int kPackHeads = STEP_PACK / kDim;                 /* heads in a pack of outputs */
   static constexpr int kStateDim = kLatent ? (int)STEP_LATENT : kDim; /* dimensions of softmax states */
@@ -361,7 +361,7 @@ template <bool kDebug, class TheForm> struct Thread {
   const Args &args;
   const StepPlan &plan;
   /* This warp's progress: layer (also the number of completed phases of a barrier with one phase a layer),
-   * matrix, and slot and parity of the next stage. It is one register, since it is live throughout. */
+   * matrix, and slot and parity of the next stage. It is one register, because it is live throughout. */
   uint32_t progress;
   long long waited; /* kDebug: cycles waited for stages */
 
@@ -384,7 +384,7 @@ template <bool kDebug, class TheForm> struct Thread {
   /* The model's hidden size. */
   __device__ __forceinline__ int width() const { return kVaried ? plan.shape.width : plan.shape.hidden; }
 
-  /* Read from special registers at each use, here and below, since kept values would take up registers. */
+  /* Read from special registers at each use, here and below: kept values would take up registers. */
   __device__ __forceinline__ int warp() const { return threadIdx.x >> 5; }
   __device__ __forceinline__ int lane() const { return threadIdx.x & 31; }
   __device__ __forceinline__ int thread() const { return threadIdx.x; }
@@ -472,8 +472,8 @@ template <bool kDebug, class TheForm> struct Thread {
       if (matrix == Q_B || (matrix >= GATE_UP && is_dense())) return share_at(share_index(matrix));
     return ((Share *)(smem + offsetof(Vars, shares)))[matrix];
   }
-  /* How many shares a block has. share_at() numbers them: first those of matrices, then in a hybrid those of
-   * qkv and o in layers of the delta rule, with latent attention LatentVars.more. */
+  /* How many shares a block has. share_at() numbers them: first those of matrices. Then come, in a hybrid,
+   * those of qkv and o in layers of the delta rule; with latent attention LatentVars.more. */
   static constexpr int kShares = kHybrid ? MATRICES + 2 : kLatent ? MATRICES + 3 : MATRICES;
   /* Latent attention: the index of a matrix's share in the current layer. */
   __device__ __forceinline__ int share_index(int matrix) const {
@@ -532,7 +532,7 @@ template <bool kDebug, class TheForm> struct Thread {
   }
 
   /* Waits for a phase of a barrier. Stores of the cluster's other blocks count on it as bulk copies do, so
-   * the plain wait suffices; a wait that acquires at cluster scope would invalidate L1 each time. */
+   * the plain wait suffices. A wait that acquires at cluster scope would invalidate L1 each time. */
   __device__ __forceinline__ void wait_at(uint32_t barrier, int parity, StepPlace place,
                                           int number = 0) const {
     if (kDebug) {
@@ -551,8 +551,8 @@ template <bool kDebug, class TheForm> struct Thread {
     if (threadIdx.x == 0) barrier_expect(&barrier, bytes);
   }
 
-  /* Barrier of the warps that multiply. Named barriers: 1 this; 2 to 5 a warpgroup each; 6 the later half of
-   * the warpgroups, which waits for the first half (matmul()); 7 the warps that choose experts. */
+  /* Barrier of the warps that multiply. Named barriers: 1 this one; 2 to 5 a warpgroup each; 6 the later half
+   * of the warpgroups, which waits for the first half (matmul()); 7 the warps that choose experts. */
   __device__ __forceinline__ void sync() const { named_barrier_sync<1, STEP_THREADS>(); }
 
   __device__ __forceinline__ void record(int what, long long number) const {
@@ -691,7 +691,7 @@ template <class B> __device__ __forceinline__ int by_parts(const B &b, int i) {
     return i;
 }
 
-/* Goes through the stages of keys of a block in the order in which they are loaded: the first stage of each
+/* Goes through a block's stages of keys in the order in which they are loaded: the first stage of each
  * sequence that has one, then the second stage of each that has two, and so on. */
 template <class B> struct KeyWalk {
   int part, round; /* the block's stage `round` of the keys of sequence `part` */
@@ -738,8 +738,8 @@ template <class B> __device__ __forceinline__ int head_of_qkv(const B &b, int he
 }
 
 /* Operand a of mma number `step`, 0 or 1, from the lane's four words of 64 inputs (layout.cuh): words 0 and
- * 2, then 1 and 3, which needs no moves between registers; with parts of 32 inputs words 0 and 1, then 2 and
- * 3, since a sum must not go beyond a part. x is stored in the same order. */
+ * 2, then 1 and 3. This needs no moves between registers. With parts of 32 inputs: words 0 and 1, then 2 and
+ * 3, because a sum must not go beyond a part. x is stored in the same order. */
 template <int kParts>
 __device__ __forceinline__ void operand_of(const uint4 &tile, int step, uint32_t (&operand)[4]) {
   const uint32_t one = step ? (kParts == 4 ? tile.z : tile.y) : tile.x,
@@ -748,8 +748,8 @@ __device__ __forceinline__ void operand_of(const uint4 &tile, int step, uint32_t
   operand[2] = two & 0x0f0f0f0fu, operand[3] = two;
 }
 
-/* The index of a layer's tap; -1: the layer has none, or the cluster is not the first. Only the first cluster
- * copies taps, since all clusters have the same residual stream. */
+/* The index of a layer's tap; -1: the layer has none, or the cluster is not the first. All clusters have the
+ * same residual stream, so only the first copies taps. */
 template <class B> __device__ __forceinline__ int tap_of(const B &b, int layer) {
   const uint64_t layers = b.args.taps.layers;
   if (layer < 0 || b.cluster() > 0 || !(layers >> layer & 1)) return -1;
@@ -774,8 +774,8 @@ template <int kParts> constexpr bool kHasNoZeros = kHasFactors<kParts> || kIsHal
 /* step_x_scales() */
 template <int kParts> constexpr int kXScales = step_x_scales(kParts);
 
-/* The offset of the lane's word within a group of quantised x. 64 inputs take half_bytes, with 16 bytes for
- * each lane t: four words of layout.cuh in the order of operand_of(). FP4, FP8, fp16: 8 bytes for each
+/* The offset of the lane's word within a group of quantised x. 64 inputs take half_bytes. Each lane t has 16
+ * bytes of them: four words of layout.cuh in the order of operand_of(). FP4, FP8, fp16: 8 bytes for each
  * lane. */
 template <int kParts> __device__ __forceinline__ int word_at(int lane, int half_bytes) {
   if (kHasNoZeros<kParts>) return lane * 8;
@@ -787,7 +787,7 @@ template <int kParts> __device__ __forceinline__ int word_at(int lane, int half_
 constexpr float kLargestHalf = 16384.0f;
 
 /* The lane's four values (k, k + 8, k + 1, k + 9) of a group as fp16, relative to the largest of the group.
- * Returns their scale times W::kOfScale, by which scales of weights of type W are divided as they are
+ * Returns their scale times W::kOfScale. Scales of weights of type W are divided by this factor as they are
  * read. */
 template <class W> __device__ __forceinline__ float halves_of(const float (&v)[4], uint32_t (&word)[2]) {
   const float top = segment_max<32>(fmaxf(fmaxf(fabsf(v[0]), fabsf(v[1])), fmaxf(fabsf(v[2]), fabsf(v[3])))),
@@ -837,21 +837,21 @@ __device__ __forceinline__ void store_group(const float (&v)[4], unsigned char *
     scales[lane / kLanes * stride] = scale;
 }
 
-/* The number of experts whose rows of the folded router a block multiplies and for whose logits it waits:
- * consecutive experts, from folded_share() * rank on. The last blocks may have fewer. */
+/* The number of experts of this block: the block multiplies their rows of the folded router and waits for
+ * their logits. They are consecutive, from folded_share() * rank on. The last blocks may have fewer. */
 template <class B> __device__ __forceinline__ int folded_share(const B &b) {
   return (b.plan.shape.n_experts / 4 + STEP_BLOCKS - 1) / STEP_BLOCKS * 4;
 }
 
-/* Stages of the block's rows of the folded router. With latent attention they are only as many as
- * folded_share() rows fill, four a stage, come after the stages of o, and belong to the last warpgroups. */
+/* Stages of the block's rows of the folded router. With latent attention folded_share() rows fill them, four
+ * a stage; they come after the stages of o, and belong to the last warpgroups. */
 template <class B> __device__ __forceinline__ int folded_stages(const B &b) {
   return B::kLatent ? folded_share(b) / 4 : (int)STEP_FOLDED_STAGES;
 }
 
 /* The row of the folded router that is row i in this block's stage `stage` (0 to 3), or -1 if there is none.
- * Rows 0 to 3 of the four stages are 16 consecutive ones, four a stage. In a hybrid rows 4 to 7 lie 16
- * further, and the last stage of the last block also has the gate of the shared expert. */
+ * Rows 0 to 3 of the four stages are 16 consecutive rows, four a stage. In a hybrid rows 4 to 7 lie 16
+ * further. Its last block also has the gate of the shared expert, in the last stage. */
 template <class B> __device__ __forceinline__ int folded_row(const B &b, int stage, int i) {
   constexpr int kRows = B::kHybrid ? 8 : 4;
   const int own = 4 * (stage + i / 4 * STEP_FOLDED_STAGES) + i % 4, expert = folded_share(b) * b.rank() + own;
@@ -862,7 +862,7 @@ template <class B> __device__ __forceinline__ int folded_row(const B &b, int sta
 }
 
 /* True if the zero points of the share's group g0 begin at an odd multiple of 8 bytes in a tile row. All tile
- * rows agree, since every matrix has an even number of groups, except with kOddBlocks (odd_zeros()). */
+ * rows agree, because every matrix has an even number of groups, except with kOddBlocks (odd_zeros()). */
 template <int kParts> __device__ __forceinline__ bool zeros_are_odd(const Share &share, int g0) {
   return kParts == 1 && (share.group + g0) % 2 != 0;
 }
@@ -881,10 +881,10 @@ constexpr int kScaleBytes = kInRows<kParts>    ? 0
                                                : (kIsFp4<kParts> ? 16 : 32) * kParts;
 template <int kParts> constexpr int kZeroBytes = kHasNoZeros<kParts> ? 0 : 8 * kParts;
 
-/* Bytes between the zeros of two tile rows in a stage of at most n groups: tiles [rows][n][1 << kLogTiles],
- * scales [rows][n][kScaleBytes], zeros [rows][this stride]. A copy starts at a multiple of 16, so with one
- * part the first 8 bytes may be another group's. kHasFactors: factors [rows][n_factors][16] in place of
- * zeros (Thread::kFactors). */
+/* Bytes between the zeros of two tile rows in a stage of at most n groups. A stage: tiles
+ * [rows][n][1 << kLogTiles], scales [rows][n][kScaleBytes], zeros [rows][this stride]. A copy starts at a
+ * multiple of 16, so with one part the first 8 bytes may be another group's. kHasFactors: factors
+ * [rows][n_factors][16] in place of zeros (Thread::kFactors). */
 template <int kParts> __device__ __forceinline__ int zeros_stride(int n_groups, int n_factors = 1) {
   if (kHasFactors<kParts>) return n_factors * STEP_FACTOR_BYTES;
   if (kIsHalf<kParts>) return 0;

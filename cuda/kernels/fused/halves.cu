@@ -32,8 +32,8 @@ __global__ void to_halves(__nv_bfloat162 *w, size_t n) {
   if (i < n) ((__half2 *)w)[i] = __float22half2_rn(__bfloat1622float2(w[i]));
 }
 
-/* True if `lost`, the sum of squared errors, is at most 5e-10 of `all`, the sum of squares: a five-hundredth
- * of the NMSE allowed to matmuls with weights rounded to fp16. False for NaN. */
+/* True if `lost`, the sum of squared errors, is at most 5e-10 of `all`, the sum of squares. This is a
+ * five-hundredth of the NMSE allowed to matmuls with weights rounded to fp16. False for NaN. */
 bool is_little(double lost, double all) {
   return lost <= 5e-10 * all;
 }

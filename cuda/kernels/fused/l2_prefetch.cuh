@@ -2,9 +2,9 @@
  * blocks and the ring is full, memory is idle. This warp then brings the next stages' tiles to where its SM
  * reads them at almost twice the memory's rate.
  *
- * That place is the SM's own half of L2. Data stays there after a load, but not after a prefetch
- * instruction or cp.async (LOG.md, "L2 and prefetches"), so this warp loads a word of each 32 bytes into a
- * register. It brings one stage at a time, since the exchange between clusters queues after the loads. */
+ * That place is the SM's own half of L2. Data stays there after a load, but not after a prefetch instruction
+ * or cp.async (LOG.md, "L2 and prefetches"). So this warp loads a word of each 32 bytes into a register. It
+ * brings one stage at a time, because the exchange between clusters queues after the loads. */
 #pragma once
 
 #include "cuda/kernels/fused/stages.cuh"
@@ -22,8 +22,8 @@ __device__ __forceinline__ unsigned long long tiles_of_lane(uint32_t stage, cons
   return (unsigned long long)tiles + (size_t)index * 1024;
 }
 
-/* Reads the kN KB whose addresses are in lanes first, first + 1, ... No load has a condition, so that all are
- * in flight before the first is waited for. */
+/* Reads the kN KB whose addresses are in lanes first, first + 1, ... No load has a condition, so all are in
+ * flight before the first wait. */
 template <int kN>
 __device__ __forceinline__ uint32_t load_lines(unsigned long long from, int first, int lane) {
   uint32_t word[kN], all = 0;

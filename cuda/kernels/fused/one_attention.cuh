@@ -5,9 +5,9 @@
  * Each block has all queries. Stages of kKeys positions go to the blocks in turn, stage i to rank i % 8, and
  * in a block to four sets of warps in turn, 16 keys a warp (attend.cuh).
  *
- * A block merges its warps' states, {maximum, sum, output in fp16}, and sends the result to the cluster,
- * where each block merges the eight results. The last block takes the new key and value as one more warp's
- * state, and also appends them to the cache. All orders are fixed.
+ * A block merges its warps' states, {maximum, sum, output in fp16}, and sends the result to the cluster. Each
+ * block merges the eight results. The last block takes the new key and value as one more warp's state, and
+ * also appends them to the cache. All orders are fixed.
  * READS  4 * pos * kDim bytes a cluster, latents 2 * pos * kDim; of a cache in 8 bits half as many, and the
  *        scales; with a window only the stages that it meets. */
 #pragma once

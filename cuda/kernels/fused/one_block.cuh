@@ -38,8 +38,8 @@ template <bool kDebug, class TheForm> struct Block : Thread<kDebug, TheForm> {
   __device__ __forceinline__ bool owns_groups() const {
     return Base::kExperts && !Base::kHybrid && step_owns_groups(&plan.shape);
   }
-  /* Attention's output has planes of its own, since the states that it is made from lie at planes(). In
-   * latent attention these planes follow the outputs of q_a, kv_a and q_b in the exchange. */
+  /* Attention's output has planes of its own: the states that it is made from lie at planes(). In latent
+   * attention these planes follow the outputs of q_a, kv_a and q_b in the exchange. */
   __device__ __forceinline__ unsigned char *value_planes() const {
     if constexpr (Base::kLatent)
       return (unsigned char *)(this->exchange() + step_latent_floats(&plan.shape, plan.heads_per_kv));
@@ -84,7 +84,7 @@ template <bool kDebug, class TheForm> struct Block : Thread<kDebug, TheForm> {
   __device__ __forceinline__ uint32_t *candidates() const {
     return (uint32_t *)(router_columns() + plan.slice);
   }
-  /* The number of choices that the router makes; with kJoined or kLatent one more follows, the shared expert,
+  /* The number of choices that the router makes. With kJoined or kLatent one more follows: the shared expert,
    * whose id stays n_experts. */
   __device__ __forceinline__ int n_routed() const { return plan.shape.n_chosen - (kJoined || Base::kLatent); }
   __device__ __forceinline__ float *lm_head_sums() const { return (float *)(rope() + STEP_MAX_HEAD_DIM / 2); }
@@ -125,7 +125,7 @@ template <bool kDebug, class TheForm> struct Block : Thread<kDebug, TheForm> {
   __device__ __forceinline__ int latent_values_bytes() const { return plan.packs * STEP_PACK * 4; }
   /* A hybrid: bytes of projections and of states in the first layer from `layer` on where the cluster has
    * heads. Layers of the delta rule have projections with gates, and outputs of heads with their sums of
-   * squares. If there is no such layer, the bytes never come, so the phase does not end. */
+   * squares. If no layer is left, the bytes never come, so the phase does not end. */
   __device__ __forceinline__ int projection_bytes_from(int layer) const {
     if ((this->mix_vars().mine & ~step_layers_before(layer)) == 0) return 4;
     const bool delta = is_delta_from(layer);

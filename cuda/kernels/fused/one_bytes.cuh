@@ -5,17 +5,17 @@
  *     int8   y[row] = factor[row] * d * sum w X,   with one d for all x
  *
  * A warp takes two groups at once, as many bytes as four groups of 4-bit weights. Column c of operand b is x
- * of the c-th 16 inputs of a group (FP8), or of the c-th 32 of both groups' 256 inputs (int8), in the same
- * registers for all mma. The mma of the c-th inputs has x = 0 in all other columns, so that all mma of a
- * group (int8: of both groups) may add to the same accumulators.
+ * of the c-th 16 inputs of a group (FP8), or of the c-th 32 of both groups' 256 inputs (int8), in the
+ * same registers for all mma. The mma of the c-th inputs has x = 0 in all other columns. So all mma of a
+ * group (int8: of both groups) add to the same accumulators.
  *
  * FP8: X is fp16, as with FP4. The four numbers of a word are of inputs k 2t, 2t + 8, 2t + 1, 2t + 9
  * (layout.cuh); the tensor cores expect 2t, 2t + 1, 2t + 8, 2t + 9. take_inputs() permutes x in the same way.
  *
- * int8 is W8A8: x is rounded to fp16, as between separate kernels, then to int8 as int8_token.cu defines it,
- * so that all inputs of the matrix share d. A block has all x of qkv, gate and up, and multiplies it by 1 /
- * rms first. For o and down a cluster has only some of x, so the clusters exchange the largest |x|: each
- * block sends that of its cluster to the blocks of its rank in the other clusters, and waits for theirs.
+ * int8 is W8A8: x is rounded to fp16, as between separate kernels, then to int8 as int8_token.cu defines it.
+ * All inputs of the matrix share d. A block has all x of qkv, gate and up, and multiplies it by 1 / rms
+ * first. For o and down a cluster has only some of x, so the clusters exchange the largest |x|. Each block
+ * sends that of its cluster to the blocks of its rank in the other clusters, and waits for theirs.
  *
  *     words  uint64 [o, down][8 ranks][STEP_MAX_CLUSTERS]  63 .. 32: launch and layer | 31 .. 0: largest |x|
  *
@@ -144,7 +144,7 @@ __device__ __forceinline__ uint32_t magnitude_bits(const float (&v)[4]) {
              max(__float_as_uint(fabsf(v[2])), __float_as_uint(fabsf(v[3]))));
 }
 
-/* Sends `own`, the largest of this cluster's magnitude_bits() of x; waits for those of the first n clusters,
+/* Sends `own`, the largest of this cluster's magnitude_bits() of x. Waits for those of the first n clusters,
  * and returns the largest. For one warp. */
 template <class B>
 __device__ __forceinline__ uint32_t largest_of_clusters(const B &b, int matrix, int n, uint32_t own) {
@@ -163,8 +163,8 @@ __device__ __forceinline__ uint32_t largest_of_clusters(const B &b, int matrix, 
   return __reduce_max_sync(~0u, (uint32_t)word);
 }
 
-/* The scale d of a matrix's x, from magnitude_bits() of the lane's values: NaN if a value is infinite or NaN,
- * FLT_EPSILON if d would be 0. x is the values times `inverse`. For all warps that multiply. */
+/* The scale d of a matrix's x, from magnitude_bits() of the lane's values; x is the values times `inverse`.
+ * NaN if a value is infinite or NaN; FLT_EPSILON if d would be 0. For all warps that multiply. */
 template <class B>
 __device__ __forceinline__ float int8_scale(const B &b, int matrix, uint32_t bits, float inverse) {
   uint32_t *largest = (uint32_t *)b.lm_head_sums(); /* of each warp, then of all clusters */
@@ -200,8 +200,8 @@ __device__ __forceinline__ void store_int8(const float (&v)[4], float inverse, f
   *(uint32_t *)(to + (lane >> 4) * 64 + (lane & 3) * 16 + (lane >> 2 & 3) * 4) = word;
 }
 
-/* Rounds x of a matmul, n groups of floats at `from`, to int8 in planes(), with one scale for all of x
- * in scales(); each warp takes every STEP_WARPS-th group. Layout of a group: [2 halves of 64 inputs][lane
+/* Rounds x of a matmul, n groups of floats at `from`, to int8 in planes(), with one scale for all of x in
+ * scales(). Each warp takes every STEP_WARPS-th group. Layout of a group: [2 halves of 64 inputs][lane
  * t][words of layout.cuh]. */
 template <class B>
 __device__ __forceinline__ void take_int8(const B &b, int matrix, const float *from, int n) {

@@ -2,11 +2,11 @@
  *
  *     y[row] = factor[row] * sum over groups of 128 (d * sum over the group's parts (s[row][part] * sum n X))
  *
- * where x = d X. Numbers n of the weights and X are fp16, the first exact, the second rounded to 11 bits. A
- * word of layout.cuh has 16 inputs with a scale of their own, a part, and is operand a of one mma. Column c
- * of operand b is x of part c of the group, in the same registers for all eight words. Only column c of word
- * c's result is used: lane 4 g + t scales words 2t and 2t + 1 of rows g and g + 8. So no x has to be replaced
- * by 0, and no mma waits for another. */
+ * where x = d X. The weights' numbers n and X are fp16: n exact, X rounded to 11 bits. A word of layout.cuh
+ * is a part, 16 inputs with a scale of their own. It is operand a of one mma. Column c of operand b is x of
+ * part c of the group, in the same registers for all eight words. Only column c of word c's result is used:
+ * lane 4 g + t scales words 2t and 2t + 1 of rows g and g + 8. So no x has to be replaced by 0, and no mma
+ * waits for another. */
 #pragma once
 
 #include "cuda/kernels/fused/one_block.cuh"
@@ -155,7 +155,7 @@ __device__ __forceinline__ float multiply(const Task<STEP_FP4_PARTS> &task, cons
   float2 rows = {0, 0};
 #pragma unroll
   for (int i = 0; i < STEP_SPAN; i++) {
-    /* Skips groups that the warp does not have, whose scales may be NaN. Without a branch the compiler
+    /* Skips groups that the warp does not have: their scales may be NaN. Without a branch the compiler
      * decodes groups long before their turn, and spills. */
     if (__all_sync(~0u, in.scale[i] != 0)) add_group(rows, task, in, i, t);
     if (i == 1) between();

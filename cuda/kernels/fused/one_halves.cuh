@@ -2,10 +2,10 @@
  *
  *     y[row] = sum over groups of 128 (d * sum w X),   x = d X, X in fp16 as with FP4
  *
- * Rows come as tensor boxes of 128 bytes in the 128-byte swizzle: vector j of row r, 8 inputs, lies at place
- * j ^ r % 8 of its 128 bytes. Lane 4 g + t has vectors t and 4 + t of two rows in each 64 inputs, and
+ * Rows come as tensor boxes of 128 bytes in the 128-byte swizzle: vector j (8 inputs) of row r lies at place
+ * j ^ r % 8 of its 128 bytes. Lane 4 g + t has vectors t and 4 + t of two rows in each 64 inputs. It
  * multiplies them in the order in which they lie: two mma a vector. The lane's rows are half_row() and
- * half_row() + 8. The eight lanes of two neighbouring g, which read at once, take four places of one row and
+ * half_row() + 8. The eight lanes of two neighbouring g read at once. They take four places of one row and
  * the other four of the row 4 further: all banks.
  *
  *     g     0 1 2 3 4 5 6 7

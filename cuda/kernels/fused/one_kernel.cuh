@@ -31,11 +31,11 @@
  *   down       -                      gated product as planes     the gated product
  *   lm_head    <- x                   -                           best logits, or ScreenScratch
  *
- * Where blocks own whole groups (step_owns_groups()), x comes quantised, the sums of its matmuls lie after
- * it, and planes has only x of down and, while x is sent, scratch of each warp. In a hybrid these sums lie
- * after x, too. A peer writes to an area only after it has received what this block sends after reading the
- * area for the last time: an arriving x overwrites only what was read before this block's last contribution
- * to that x.
+ * Where blocks own whole groups (step_owns_groups()), x comes quantised, and the sums of its matmuls lie
+ * after it. planes then has only x of down and, while x is sent, scratch of each warp. In a hybrid these sums
+ * lie after x, too. A peer writes to an area only after it has received what this block sends after its last
+ * read of the area. So an arriving x overwrites only what was read before this block's last contribution to
+ * that x.
  *
  * PRECOND all clusters of the launch run at once (step_clusters). */
 #pragma once
@@ -62,8 +62,8 @@ template <class B> __device__ __forceinline__ void make_tables(B &b) {
     b.ids()[threadIdx.x] = (int)threadIdx.x < b.n_routed() ? (int)threadIdx.x : b.plan.shape.n_experts;
 }
 
-/* The step's token, in all threads that multiply: ids[0], or with a pick the best token of the step before,
- * which one warp of each block finds among the best tokens of that step's blocks. */
+/* The step's token, in all threads that multiply: ids[0], or with a pick the best token of the step before.
+ * One warp of each block finds it among the best tokens of that step's blocks. */
 template <class B> __device__ __forceinline__ int take_token(B &b) {
   const StepPick &pick = b.args.call.pick;
   if (!pick.token) return b.args.call.ids[0];

@@ -2,8 +2,9 @@
  *
  *     logits[o] = sum over k of head[o][k] * half(x[k] / rms)
  *
- * A stage belongs to a warpgroup, whose warps divide each row into spans of 256 inputs, hold x of their spans
- * in registers for all rows, and add up through shared memory, with one barrier of the warpgroup a stage.
+ * A stage belongs to a warpgroup. Its warps divide each row into spans of 256 inputs, and hold x of their
+ * spans in registers for all rows. They add up through shared memory, with one barrier of the warpgroup a
+ * stage.
  * READS  2 * hidden * vocab_size bytes in all. */
 #pragma once
 
@@ -15,8 +16,8 @@ namespace step::one {
 
 constexpr int kSpans = STEP_MAX_HIDDEN / kSpan / STEP_WARPGROUP_WARPS; /* spans of a warp, at most */
 
-/* Blocks take stages of lm_head in turns, so that all blocks together read one range of memory: a block has
- * every head_turn()-th stage, from blockIdx.x on. */
+/* Blocks take stages of lm_head in turns: a block has every head_turn()-th stage, from blockIdx.x on. So all
+ * blocks together read one range of memory. */
 template <class B> __device__ __forceinline__ int head_turn(const B &b) {
   return b.plan.shape.n_clusters * STEP_BLOCKS;
 }

@@ -13,12 +13,12 @@
  *       row 3  | warp 3 |
  *
  * With groups of 128, x of the four groups is operand b of mma_u8s8_m16n8k32, in the same registers for all
- * four: columns 2 i and 2 i + 1 are the planes of group i. When group i's tiles are multiplied, only lanes t
- * = i, which have these columns, use the result; lane t scales group t. Smaller groups are parts of 128
- * inputs, and take turns in the columns (Inputs). A warp keeps x as long as its stages are of the same split
- * of the inputs. Rows g + 8 are multiplied as whole bytes, 16 times too large and with row g's nibble below:
- * subtracting row g's sum at the end saves the mask. FP4: one_fp4.cuh; 8 bits: one_bytes.cuh;
- * fp16: one_halves.cuh. */
+ * four. Columns 2 i and 2 i + 1 are the planes of group i. When group i's tiles are multiplied, only lanes t
+ * = i use the result: they have these columns. Lane t scales group t. Smaller groups are parts of 128 inputs,
+ * and take turns in the columns (Inputs). A warp keeps x as long as its stages are of the same split of the
+ * inputs. Rows g + 8 are multiplied as whole bytes, 16 times too large and with row g's nibble below.
+ * Subtracting row g's sum at the end saves the mask. FP4: one_fp4.cuh; 8 bits: one_bytes.cuh; fp16:
+ * one_halves.cuh. */
 #pragma once
 
 #include "cuda/kernels/fused/experts/one_experts.cuh"
@@ -31,7 +31,7 @@ namespace step::one {
 
 static_assert(STEP_SPAN == 4, "lane t scales group t");
 
-/* Quantises x of a matmul, n groups of floats from `from` on, into planes() and scales(); each warp takes
+/* Quantises x of a matmul, n groups of floats from `from` on, into planes() and scales(). Each warp takes
  * every STEP_WARPS-th group. Layout of a group: [2 halves of 64 inputs][plane][lane t][words of word_at()].
  * n_blocks: with varied experts the number of half groups that exist; inputs past them count as 0. */
 template <class B>
@@ -203,8 +203,8 @@ __device__ __forceinline__ int odd_zeros(const B &b, const Share &share, int i, 
   return is_odd | before << 1;
 }
 
-/* Makes a table of each warp's part of each stage, since computing a part anew takes as many instructions as
- * a third of the matmul:
+/* Makes a table of each warp's part of each stage. Computing a part anew would take as many instructions as a
+ * third of the matmul:
  *
  *     [stages of all shares, in the order of share_at()][warp of a warpgroup]
  *         uint32 {7 bits first group, 3 bits groups, 1 bit zeros_are_odd(), 21 bits offset of sums}
@@ -267,7 +267,7 @@ __device__ __forceinline__ uint32_t zeros_of_lane(const B &b, const Share &share
                 row * (zeros_stride<kParts>(most + B::kOddBlocks, B::kFactors) - most * kZero));
 }
 
-/* Keeps 1 / rms of x of qkv, or of gate and up, for what follows the matmul; with experts also calls weigh()
+/* Keeps 1 / rms of x of qkv, or of gate and up, for what follows the matmul. With experts also calls weigh()
  * for gate and up. For one warp. */
 template <int kParts, class B> __device__ __forceinline__ void keep_inverse(const B &b, int matrix) {
   const float inverse = kIsInt8<kParts> ? 1 : inverse_of_x(b); /* take_int8() has multiplied x by it */
@@ -276,14 +276,14 @@ template <int kParts, class B> __device__ __forceinline__ void keep_inverse(cons
     if (matrix == GATE_UP) weigh(b, inverse);
 }
 
-/* Calls take_x(), then multiplies the whole share of `matrix`, whose weights have kParts parts a group. All
- * warps that multiply call it, and afterwards all may read the sums.
+/* Calls take_x(), then multiplies the whole share of `matrix`; its weights have kParts parts a group. All
+ * warps that multiply call it; afterwards all may read the sums.
  *
- * A warp loads its part of a stage into registers at once, even before x has come if the stage is loaded:
+ * A warp loads its part of a stage into registers at once, even before x has come if the stage is loaded. So
  * four more stages are in flight while it waits for x. Half of the warpgroups begin half a stage's products
- * later, so that some warps load from shared memory while others multiply (2% less time). A warp that has
- * fewer groups than its span also multiplies what follows in memory, with scales of 0; tile rows past the
- * last leave sums that are not read. */
+ * later: some warps load from shared memory while others multiply (2% less time). A warp with fewer groups
+ * than its span also multiplies what follows in memory, with scales of 0. Tile rows past the last leave sums
+ * that are not read. */
 template <int kParts, class B> __device__ __forceinline__ void matmul_of(B &b, int matrix) {
   constexpr int kScale = kScaleBytes<kParts>, kTiles = 1 << kLogTiles<kParts>;
   constexpr bool kHalves = B::kVaried && kIsFp4<kParts>; /* half_groups() */
@@ -316,11 +316,11 @@ template <int kParts, class B> __device__ __forceinline__ void matmul_of(B &b, i
     to = sums + (entry >> kSumsBit<B>)*4;
   };
   RingCursor cursor = first_stage(b, matrix);
-  Task<kParts, kHalves> task = {}; /* cleared, since else the compiler keeps it live between matmuls */
-  /* A slot must not be freed before the warp's loads from it have ended. A warp waits for them as soon as
-   * they are issued (kAtOnce), which costs 0.7 to 0.8% of a step. With groups of 128 it would cost 2.5%:
+  Task<kParts, kHalves> task = {}; /* cleared: else the compiler would keep it live between matmuls */
+  /* A slot must not be freed before the warp's loads from it have ended. With kAtOnce a warp waits for them
+   * as soon as they are issued, which costs 0.7 to 0.8% of a step. With groups of 128 it would cost 2.5%:
    * there the warp waits during the products, except for a first stage that it loads before x has come. With
-   * experts it always waits during the products, since freeing the slot of such a first stage would cost 1%
+   * experts it always waits during the products: freeing the slot of such a first stage would cost 1%
    * (H200). */
   constexpr bool kAtOnce = !B::kExperts && kParts != 1;
   uint32_t empty = 0;

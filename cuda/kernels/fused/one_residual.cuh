@@ -1,13 +1,13 @@
 /* one_residual.cuh - the residual stream of one token: all-reduce across clusters, and the normalised x to
  * the blocks of a cluster.
  *
- * The block of rank r owns `slice` columns of the residual stream, from r * slice on, and its warp i the
- * spans i and i + 16 of 32 columns each; every cluster holds the same bits. The block contributes its
+ * The block of rank r owns `slice` columns of the residual stream, from r * slice on. Its warp i owns the
+ * spans i and i + 16 of 32 columns each. Every cluster holds the same bits. The block contributes its
  * cluster's partial sums of o or down through L2 (allreduce.cuh), and reads the totals.
  *
- * Sums of squares and x = residual * norm go to the cluster's blocks at once; the matmul's outputs are then
+ * Sums of squares and x = residual * norm go to the cluster's blocks at once. The matmul's outputs are then
  * divided by the rms (int8 and lm_head: x is). If a block owns whole groups (step_owns_groups()), x goes
- * quantised, so that no block has to wait for all of x and then quantise it; else, and for lm_head, x goes as
+ * quantised: no block has to wait for all of x and then quantise it. Else, and for lm_head, x goes as
  * floats. */
 #pragma once
 
@@ -72,10 +72,10 @@ template <class B> __device__ __forceinline__ void contribute_sums(const B &b, i
  *
  * The sums are floats, added in the order of the GPUs: all get the same bits. The clusters of a GPU send its
  * sums in turn, 32 words each. The tag is the word's number of contributions modulo 32. All GPUs count alike,
- * as several.c requires equal numbers of clusters, and each use of a buffer adds 1 to 24, so the tag differs
+ * because several.c requires equal numbers of clusters. Each use of a buffer adds 1 to 24, so the tag differs
  * from that of the buffer's last use. A buffer is used again only after every reader of every GPU has
- * contributed to a sum that the sender had to wait for. With experts all GPUs choose the same experts, since
- * the router's logits are such sums. */
+ * contributed to a sum that the sender had to wait for. With experts all GPUs choose the same experts,
+ * because the router's logits are such sums. */
 template <class B>
 __device__ __forceinline__ float sum_of_gpus(const B &b, const Sum &sum, int column, float own,
                                              uint32_t tag) {
@@ -103,7 +103,7 @@ __device__ __forceinline__ float sum_of_gpus(const B &b, const Sum &sum, int col
 }
 
 /* Waits for the lane's kN words, summed over the clusters and GPUs. Only one block of each cluster polls a
- * word, since the poll overwrites what the cluster keeps of it for the next use (`last` in allreduce.cuh). */
+ * word: the poll overwrites what the cluster keeps of it for the next use (`last` in allreduce.cuh). */
 template <int kN, class B>
 __device__ __forceinline__ void poll_sums(const B &b, const Sum &sum, const int (&word)[kN],
                                           float (&sums)[kN]) {
@@ -172,7 +172,7 @@ template <class B> __device__ __forceinline__ int input_of_lane(const B &b) {
   return (b.lane() >> 2) * 16 + (b.lane() & 3) * 2;
 }
 
-/* Quantises a group of the block's x, once the warpgroup has written the group's residual stream, and sends
+/* Quantises a group of the block's x, when the warpgroup has written the group's residual stream, and sends
  * it to the cluster. Each of the four warps quantises the whole group, and sends it to two blocks. */
 template <class B> __device__ __forceinline__ void send_planes(const B &b, const GroupNorm &norm, int group) {
   constexpr int kScales = kXScales<B::kParts>, kLanes = 32 / kScales;
@@ -210,8 +210,8 @@ __device__ __forceinline__ float output_bias(const B &b, int matrix, int layer, 
 }
 
 /* Before qkv (and lm_head) and before gate and up: adds the output of down or o to the residual stream, which
- * begins as the embedding (take_input()), and if `wanted`, sends x = residual * norm of this block's columns
- * to the cluster. */
+ * begins as the embedding (take_input()). Then, if `wanted`, sends x = residual * norm of this block's
+ * columns to the cluster. */
 template <class B> __device__ __forceinline__ void normalise(B &b, int matrix, bool wanted) {
   const int layer = matrix == QKV ? b.layer() - 1 : b.layer(); /* layer of down or o; -1: before the first */
   const int spans = b.plan.slice / kColumns, first_column = b.rank() * b.plan.slice;

@@ -13,7 +13,7 @@
 enum {
   LEAST_SLOTS = STEP_WARPGROUPS + 1, /* so that one stage may be in flight: step.cu, set_in_flight() */
   /* A wait sees only the parity of a barrier's phase. A warpgroup without a head of the delta rule skips the
-   * heads' stages, and so waits for a stage up to STEP_DELTA_HEADS further on: with fewer slots it could
+   * heads' stages, and so waits for a stage up to STEP_DELTA_HEADS further on. With fewer slots it could
    * mistake an earlier phase of the same parity for its stage's. */
   LEAST_SLOTS_OF_HYBRID = STEP_WARPGROUPS + STEP_DELTA_HEADS,
 };
@@ -100,8 +100,8 @@ static Status refuse(const StepShape *s, int tokens, Error *err) {
   const int shared_heads = s->n_heads / s->n_kv_heads / (latent ? step_latent_clusters(s) : 1),
             ffn_blocks = s->intermediate / step_features(s);
   const bool experts = s->n_experts > 0, hybrid = s->head_dim == STEP_WIDE_HEAD, varied = step_is_varied(s);
-  /* Zero points are copied in units of 16 bytes, those of two groups of 128, so every row of a matrix must
-   * have an even number of groups, except in varied experts, which have no zero points, and in experts on
+  /* Zero points are copied in units of 16 bytes, those of two groups of 128. So every row of a matrix must
+   * have an even number of groups. Exceptions: varied experts, which have no zero points, and experts on
    * several GPUs (kOddBlocks in block.cuh). */
   const int even = (experts && s->n_gpus > 1) || varied ? 1 : 2;
   const int parts = s->group > 0 ? step_parts(s) : 0;

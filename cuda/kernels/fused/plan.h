@@ -11,9 +11,9 @@
  *
  * A pack is 128 outputs of q, k and v: a head of 128, half of a hybrid's head of 256, or two heads of 64 (two
  * queries, or key and value). An FFN block is 128 features of the gated product (varied experts: 64). Cluster
- * c < n_kv_heads has KV head c and its query heads (or several clusters share a KV head: step_sharers()); the
- * FFN blocks are divided among all clusters. A block streams stages through a ring of slots: a stage is
- * `rows` tile rows of a matrix by one split of the inputs, or 32 keys and their values (64 in 8 bits, 16 with
+ * c < n_kv_heads has KV head c and its query heads (or several clusters share a KV head: step_sharers()). The
+ * FFN blocks are divided among all clusters. A block streams stages through a ring of slots. A stage is
+ * `rows` tile rows of a matrix by one split of the inputs, 32 keys and their values (64 in 8 bits, 16 with
  * heads of 256 or latents), a block's rows of a head's recurrent state, or a few rows of key_halves,
  * value_halves, the folded router or lm_head. Four warpgroups take stages in turn (one_matmul.cuh).
  *
@@ -26,7 +26,7 @@
  *   o, down   its columns as outputs                           its cluster's heads, FFN blocks
  *
  * With eight tokens block t adds up token t's partial sums of qkv, gate and up. With four tokens each token
- * has two blocks, t and t + 4, which take heads and FFN blocks alternately; with two tokens each token has
+ * has two blocks, t and t + 4, which take heads and FFN blocks alternately. With two tokens each token has
  * four blocks.
  *
  *   stage     4 tile rows, one for each warp of a warpgroup, by up to STEP_STAGE_GROUPS groups
@@ -115,8 +115,8 @@ enum {
   STEP_LM_HEAD_PAD = 64,     /* bytes between a stage's rows, which then begin in different banks */
 };
 
-/* Split-K of a block's share of a matrix: the inputs are cut into `splits`. A stage is one split of `rows`
- * tile rows: k_warps warps of a warpgroup divide its inputs, and the other warps take other tile rows. */
+/* Split-K of a block's share of a matrix. The inputs are cut into `splits`. A stage is one split of `rows`
+ * tile rows. k_warps warps of a warpgroup divide its inputs; the other warps take other tile rows. */
 typedef struct {
   int n_groups; /* groups of inputs */
   int splits;   /* 1 .. step_most_splits(): split s begins with group s * n_groups / splits */
@@ -225,7 +225,7 @@ typedef struct {
   int n_slots;          /* slots of the ring */
   int stage_bytes;      /* bytes of a full stage of weights */
   int slot_bytes;       /* a multiple of 128 */
-  int ring_at;          /* offset of the ring: after the areas; one token: before them, since some reads go
+  int ring_at;          /* offset of the ring: after the areas; one token: before them, because some reads go
                          * beyond the ring's end, and must stay in shared memory */
   StepOffsets off;
 
@@ -374,12 +374,12 @@ typedef struct {
   int first, n, first_key, n_keys;
 } StepMix;
 
-/* The number of clusters that share a KV head: they divide its query heads, and each computes the head's key
- * and value. Heads are shared where clusters without a head would otherwise wait long: with experts, since
- * the chosen experts' weights are few bytes, and where KV heads are few, as in hybrids and on each of several
- * GPUs. Except in hybrids, all clusters that attend have the same number of query heads. Varied experts may
- * have fewer sharers, since a cluster has whole packs of queries (step_plan_heads()). Not for latent
- * attention: step_latent_clusters(). */
+/* The number of clusters that share a KV head. They divide its query heads, and each computes the head's key
+ * and value. Heads are shared where clusters without a head would otherwise wait long: with experts, where
+ * the chosen experts' weights are few bytes, and where KV heads are few (hybrids, each of several GPUs).
+ * Except in hybrids, all clusters that attend have the same number of query heads. Varied experts may have
+ * fewer sharers, because a cluster has whole packs of queries (step_plan_heads()). Not for latent attention:
+ * step_latent_clusters(). */
 STEP_BOTH static inline int step_sharers(const StepShape *s) {
   int n = 1;
   if (s->head_dim == STEP_WIDE_HEAD) return s->n_clusters / s->n_kv_heads;
@@ -390,7 +390,7 @@ STEP_BOTH static inline int step_sharers(const StepShape *s) {
 
 /* The heads of a cluster in a hybrid. In layers of attention step_sharers() clusters share a KV head, and
  * each computes the same key and value. In layers of the delta rule value heads are divided among all
- * clusters, and clusters that share a key head each compute its q and k. So no numbers pass between clusters
+ * clusters. Clusters that share a key head each compute its q and k. So no numbers pass between clusters
  * before o. */
 STEP_BOTH static inline StepMix step_mix(const StepShape *s, bool delta, int cluster) {
   StepMix m = {0, 0, 0, 0};
@@ -412,9 +412,9 @@ STEP_BOTH static inline StepMix step_mix(const StepShape *s, bool delta, int clu
   return m;
 }
 
-/* step_mix_packs(): the number of the cluster's packs in the matrix of projections, which makes q with gates,
- * k and v, or for the delta rule q, k, v and z. step_mix_groups(): the number of groups of 128 inputs of o
- * that the cluster's heads make. */
+/* step_mix_packs(): the number of the cluster's packs in the matrix of projections: of q with gates, k and v;
+ * for the delta rule of q, k, v and z. step_mix_groups(): the number of groups of 128 inputs of o that the
+ * cluster's heads make. */
 STEP_BOTH static inline int step_mix_packs(StepMix m, bool delta) {
   return m.n == 0 ? 0 : delta ? 2 * m.n_keys + 2 * m.n : 4 * m.n + 4;
 }
@@ -433,8 +433,8 @@ STEP_BOTH static inline int step_mix_pack(const StepShape *s, StepMix m, bool de
   return 2 * s->n_key_heads + m.first + i % m.n + i / m.n * s->n_value_heads;
 }
 
-/* How many clusters have heads, and so contribute to the all-reduce of o, in layers of the delta rule or,
- * without `delta`, of attention. */
+/* How many clusters have heads, and so contribute to the all-reduce of o: with `delta` in layers of the delta
+ * rule, else in layers of attention. */
 STEP_BOTH static inline int step_mix_clusters(const StepShape *s, bool delta) {
   if (delta) return s->n_value_heads < s->n_clusters ? s->n_value_heads : s->n_clusters;
   const int heads = s->n_heads / s->n_kv_heads, clusters = step_sharers(s);
@@ -479,8 +479,8 @@ STEP_BOTH static inline int step_candidates(const StepShape *s) {
   return (s->n_chosen - (s->head_dim == STEP_WIDE_HEAD) + 3) / 4 * 4;
 }
 
-/* Rows of the folded router (folded_router.h) in a stage of a block, at most: four, or in a hybrid, which may
- * have twice as many experts, eight and the row of the shared expert's gate. */
+/* Rows of the folded router (folded_router.h) in a stage of a block, at most: four. A hybrid may have twice
+ * as many experts: eight, and the row of the shared expert's gate. */
 STEP_BOTH static inline int step_folded_rows(const StepShape *s) {
   if (s->n_experts == 0) return 0;
   return s->head_dim == STEP_WIDE_HEAD ? 9 : 4;
@@ -526,8 +526,8 @@ STEP_BOTH static inline int step_value_bytes(const StepShape *s) {
   return 2 * STEP_GROUP + (step_x_scales(step_parts(s)) + 1) / 2 * 16;
 }
 
-/* True if a block quantises its columns of x before it sends them to the cluster: with experts, where the
- * columns are whole groups of inputs. In a hybrid the last warp needs x as floats; without experts quantising
+/* True if a block quantises its columns of x before it sends them to the cluster: with experts, if the
+ * columns are whole groups of inputs. In a hybrid the last warp needs x as floats. Without experts quantising
  * first was slower (LOG.md, "Shares and stages"). */
 STEP_BOTH static inline bool step_owns_groups(const StepShape *s) {
   return s->n_experts > 0 && s->head_dim != STEP_WIDE_HEAD && s->hidden % (STEP_BLOCKS * STEP_GROUP) == 0;
@@ -550,8 +550,8 @@ STEP_BOTH static inline int step_kv_packs(const StepShape *s) {
 
 /* The first FFN block of a cluster; its last one precedes the next cluster's first. Counts differ by one at
  * most, and the last clusters have the larger ones: clusters without a KV head are the last, and wait while
- * the others attend. Giving clusters with a KV head fewer blocks, so that all read the same number of bytes,
- * is slower, because the other clusters cannot begin before attention has ended (LOG.md, "Shares and
+ * the others attend. It would be slower to give clusters with a KV head fewer blocks, so that all read the
+ * same number of bytes: the other clusters cannot begin before attention has ended (LOG.md, "Shares and
  * stages"). */
 STEP_BOTH static inline int step_first_of(const StepShape *s, int n, int cluster) {
   int c = s->n_clusters, without = c - n % c;
@@ -585,15 +585,15 @@ STEP_BOTH static inline int step_few_span(int n_groups) {
   return (n_groups + stages - 1) / stages;
 }
 
-/* Floats from the partial sums of one split-K warp to those of the next: 16 a tile row, n_tile_rows rounded
- * up to a multiple of 4, since the last stage may have fewer tile rows; and 4, so that warps begin 4 banks
- * apart. */
+/* Floats from the partial sums of one split-K warp to those of the next: 16 a tile row, plus 4, so that warps
+ * begin 4 banks apart. The last stage may have fewer tile rows than 4, so n_tile_rows is rounded up to a
+ * multiple of 4. */
 STEP_BOTH static inline int step_sums_stride(int n_tile_rows) {
   return (n_tile_rows + STEP_WARPGROUP_WARPS - 1) / STEP_WARPGROUP_WARPS * STEP_WARPGROUP_WARPS * 16 + 4;
 }
 
 /* Bytes of device memory for the exchange between clusters, and between GPUs, in steps of up to `tokens`, for
- * any number of clusters; with several tokens also for the residual stream and the count of launches. */
+ * any number of clusters. With several tokens also for the residual stream and the count of launches. */
 size_t step_memory(const StepShape *shape, int tokens);
 
 /* Plans for up to `tokens`: 1, 2, 4 or 8. STATUS_MODEL with the reason if a step of this shape cannot be

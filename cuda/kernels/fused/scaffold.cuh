@@ -20,7 +20,7 @@ __device__ __forceinline__ void begin_barrier(uint64_t &barrier, int bytes) {
 }
 
 /* Initialises barriers, tables and the step's constants in shared memory, before a peer may send. Reads
- * nothing that an earlier kernel writes, since that kernel may still be running. */
+ * nothing that an earlier kernel writes: that kernel may still be running. */
 template <class B> __device__ __forceinline__ void begin(B &b) {
   const StepCall &c = b.args.call;
   const StepPart part = part_of(b, b.rope_token());
@@ -53,7 +53,7 @@ template <class B> __device__ __forceinline__ void begin(B &b) {
 }
 
 /* Runs the layers, then lm_head, on the warps that multiply. A pass of the loop is one matmul with what
- * precedes and follows it, so that the instructions of all matmuls exist only once: the kernel must fit the
+ * precedes and follows it. So the instructions of all matmuls exist only once: the kernel must fit the
  * instruction cache (LOG.md, "The instruction cache"). A layer from top to bottom:
  *
  *     QKV      normalise(): residual += down of the previous layer, x;   attend(), or the delta rule
@@ -63,9 +63,9 @@ template <class B> __device__ __forceinline__ void begin(B &b) {
  *     DOWN     x is the gated product;                                   all-reduce
  *
  * A cluster without a KV head has only the last two matmuls, but its residual stream takes every sum. With
- * several tokens, x of lm_head comes from a function of its own, so that its 560 instructions are outside the
- * loop. Kernels after this one may start when all clusters are at lm_head: kernels that pick a token then
- * wait on SMs that have no cluster. */
+ * several tokens, x of lm_head comes from a function of its own: its 560 instructions are outside the loop.
+ * Kernels after this one may start when all clusters are at lm_head. Kernels that pick a token then wait on
+ * SMs that have no cluster. */
 template <class B> __device__ __forceinline__ void run_layers(B &b) {
   constexpr StepMark kDone[] = {STEP_MARK_QKV, STEP_MARK_O, STEP_MARK_GATE_UP, STEP_MARK_DOWN};
   const int n_layers = b.plan.shape.n_layers;
@@ -108,10 +108,10 @@ template <class B> __device__ __forceinline__ void run_layers(B &b) {
   b.mark_whole(2);
 }
 
-/* Sixteen warps multiply, three load, and the last one prefetches, or makes the router's logits, the gates of
+/* Sixteen warps multiply and three load. The last one prefetches, or makes the router's logits, the gates of
  * the delta rule or, with several tokens, the gated product. Registers move between whole warpgroups. Loading
- * warps send nothing to other blocks, so they begin without waiting for them. They wait for earlier kernels
- * only before they load keys or states. */
+ * warps send nothing to other blocks, so they begin without waiting for other blocks. They wait for earlier
+ * kernels only before they load keys or states. */
 template <class B> __device__ __forceinline__ void run_warps(B &b) {
   if (b.warp() < STEP_WARPS) {
     registers_up_to<kMultiplyRegisters>();

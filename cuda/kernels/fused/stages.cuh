@@ -1,6 +1,6 @@
 /* stages.cuh - a table in shared memory of where each stage of a layer's weights is loaded from. It is the
- * same for every layer and made once, which keeps the loop of the loading warps short: each instruction of
- * the loop delays a copy by some six cycles (LOG.md, "L2 and prefetches").
+ * same for every layer and made once. So the loop of the loading warps is short: each of its instructions
+ * delays a copy by some six cycles (LOG.md, "L2 and prefetches").
  *
  *     [stages of all shares, in the order of share_at()][4 tile rows]
  *         uint32 {27 bits first group, 5 bits groups}
@@ -9,7 +9,7 @@
  * in 4 bits is 1024 bytes of tiles, 32 of scales and 8 of zeros. An entry has 0 groups if the stage has fewer
  * tile rows.
  *
- * A mixture of experts has a table [stages][2 parts][4 tile rows] of two words, since a stage of down can
+ * A mixture of experts has a table [stages][2 parts][4 tile rows] of two words, because a stage of down can
  * begin with the last groups of one choice and end with the first of the next: {the first word as for expert
  * 0, 28 bits groups of an expert, 4 bits choice}. For gate and up and for down the loading warps add the
  * groups before the chosen expert's (place_of_entry()); the second word of other matrices is 0. Entries of
@@ -52,7 +52,7 @@ __device__ __forceinline__ uint32_t first_word(uint32_t entry) {
   return entry;
 }
 
-/* The first group and the number of groups of a copy, from its entry; with experts, once they are chosen. */
+/* The first group and the number of groups of a copy, from its entry; with experts, after their choice. */
 template <class B> __device__ __forceinline__ uint32_t place_of_entry(const B &b, const uint2 &entry) {
   return entry.x + ((uint32_t)b.ids()[entry.y & 15] * (entry.y >> 4) << 5); /* 0, 0: no copy */
 }

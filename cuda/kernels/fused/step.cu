@@ -251,9 +251,9 @@ size_t step_bytes(const StepShape *s, int tokens) {
          (tokens == 1 ? (size_t)s->n_layers * layer_maps_bytes(*s) : 0);
 }
 
-/* Sets how many stages are prefetched. The fewer clusters have a KV head, the longer the other clusters wait:
- * prefetching gains 4% if 4 of 15 clusters have one, and from 4% to -8% if 8 have, depending on the number of
- * stages and the machine (LOG.md, "L2 and prefetches"). */
+/* Sets how many stages are prefetched. The fewer clusters have a KV head, the longer the other clusters wait.
+ * Prefetching gains 4% if 4 of 15 clusters have one. If 8 have one, it gains from 4% to -8%, depending on the
+ * number of stages and the machine (LOG.md, "L2 and prefetches"). */
 static Status set_prefetch(const StepPlan &plan, int wanted, int *prefetch_stages, Error *err) {
   int gpu = 0, l2 = 0;
   *prefetch_stages = wanted > 0 ? wanted : 0;
@@ -446,8 +446,8 @@ Status step_run(const Step *s, const StepCall *call, const StepDebug *debug, cud
   cudaLaunchAttribute attributes[2];
   cudaLaunchConfig_t config = launch_config(plan.shape.n_clusters, shared_bytes(plan), stream, attributes);
   /* A pick follows another step. If this step began early, its clusters would be placed in the order in which
-   * SMs become free. If all are free, the clusters that attend are spread over the chip, which is worth more
-   * (LOG.md, "Where clusters lie"). */
+   * SMs become free. If all SMs are free, the clusters that attend are spread over the chip. That is worth
+   * more (LOG.md, "Where clusters lie"). */
   if (call->pick.token) config.numAttrs = 1;
   const Kernel kernel = kernel_of(plan, debug != NULL, a.taps.n > 0, call->n_parts > 1);
   return cuda_status(cudaLaunchKernelEx(&config, kernel, a), "one kernel a step", err);

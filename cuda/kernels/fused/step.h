@@ -3,7 +3,7 @@
  *
  * A step needs a GPU with clusters (sm_90 and later). Weights are laid out as for other kernels (layout.cuh),
  * and the KV cache is shared with them. Each weight is read once a step; more tokens cost only arithmetic.
- * The same input, device and number of clusters give the same bits; but if StepCall.n_best is 1, the number
+ * The same input, device and number of clusters give the same bits. Only if StepCall.n_best is 1, the number
  * of logits that are -infinity may vary.
  *
  * How it works: one_kernel.cuh, few/kernel.cuh. Measured: LOG.md, "Why one kernel". */
@@ -90,8 +90,8 @@ typedef struct {
   int first_logit; /* the first token whose logits are wanted; with one token: 0 */
   float *logits;   /* [n_tokens - first_logit][vocab_size] */
   /* 0: all logits. Else the n_best greatest are computed; any other is either computed or -infinity. n_best >
-   * 0 is an error unless n_best <= STEP_MOST_BEST, step_screens(), and head_x is not NULL. The step then
-   * writes lm_head's input to head_x, fp16 [hidden], from which screen_all_logits() makes all logits. */
+   * 0 needs n_best <= STEP_MOST_BEST, step_screens(), and a head_x; else it is an error. The step then writes
+   * lm_head's input to head_x, fp16 [hidden]. screen_all_logits() makes all logits from it. */
   int n_best;
   void *head_x;
   /* If k and v are int8: their fp16 scales, laid out alike, but with kv_key_scales() numbers for a key and
@@ -210,8 +210,8 @@ Status step_open(const StepModel *model, const StepPlan *plan, void *memory, cud
                  Error *err);
 void step_close(Step *step);
 
-/* True if the plan is for one token: its steps leave their best token in device memory, on several GPUs the
- * best of all. The next step can begin with that token (StepCall.pick); if no such step follows, step_pick()
+/* True if the plan is for one token. Its steps leave their best token in device memory, on several GPUs the
+ * best of all. The next step can begin with that token (StepCall.pick). If no such step follows, step_pick()
  * enqueues a kernel that takes it. */
 bool step_leaves_pick(const Step *step);
 Status step_pick(const Step *step, StepPick pick, cudaStream_t stream, Error *err);
@@ -226,8 +226,8 @@ uint64_t *step_mail(const Step *step);
 void step_connect(Step *step, const StepPeers *peers);
 
 /* Enqueues a step. `debug` is NULL, or selects the slower kernel that reports where it hangs and where time
- * goes. Only heads of 128 with an fp16 cache on one GPU have such a kernel, with several tokens only in
- * groups of 128; varied experts and steps with taps have none. Other kernels ignore `debug`. Steps run one
+ * goes. Only heads of 128 with an fp16 cache on one GPU have such a kernel; with several tokens only in
+ * groups of 128. Varied experts and steps with taps have none. Other kernels ignore `debug`. Steps run one
  * after another: each launch reads what the previous one left in `memory`. A step lets the kernel after it
  * start early (ptx/launch.cuh), and begins early itself unless it has a pick. A CUDA graph cannot hold a
  * step: each launch has a number of its own. */

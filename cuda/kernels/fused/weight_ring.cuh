@@ -1,18 +1,18 @@
 /* weight_ring.cuh - the loading warps. They copy the weights, keys and values of the whole step, in the order
  * of use, through a ring of stages in shared memory.
  *
- * Three warps go through all stages side by side, since a bulk copy takes a warp some hundred cycles to
+ * Three warps go through all stages side by side, because a bulk copy takes a warp some hundred cycles to
  * issue. The first loads tiles of weights, keys, latents with key_halves and value_halves, recurrent states,
- * rows of the folded router, and lm_head; the second scales of weights, and values; the third zero points or
- * factors, and the scales of keys and values in 8 bits. (With several tokens each loads every third row of
- * lm_head.) t is the turn of the stage's slot (ptx/cluster.cuh):
+ * rows of the folded router, and lm_head. The second loads scales of weights, and values. The third loads
+ * zero points or factors, and the scales of keys and values in 8 bits. (With several tokens each loads every
+ * third row of lm_head.) t is the turn of the stage's slot (ptx/cluster.cuh):
  *
  *   3 loading warps   wait empty, parity (t + 1) % 2 -> 1 arrival and its bytes each -> full: 3
  *                          ^                                                              |
  *   a warpgroup            +--- empty: 4, a warp each <- registers <- wait full, parity t % 2
  *
  * Where two warps attend to a stage of keys, two lanes of each arrive. The first loading warp copies stage i
- * only when stage i - in_flight is full, since messages between blocks queue after loads in flight. The
+ * only when stage i - in_flight is full, because messages between blocks queue after loads in flight. The
  * warps wait for the kernels before this one when they come to keys or states. The ring fills while the other
  * warps wait. In a step of one token a fourth warp then prefetches the next stages into L2 (l2_prefetch.cuh),
  * or finds the experts whose weights come next (one_experts.cuh). */
@@ -80,8 +80,8 @@ template <class B, int kKind> struct Copier {
 
   /* The piece that a table entry's first word describes (stages.cuh); first_to: where the lane's tile row
    * begins in the stage; log_unit: log2 of the bytes of one of the groups, or half groups, that the entry
-   * counts. With experts a stage can have parts of two experts: the second follows the first in the stage,
-   * and its zeros begin at a multiple of 16. */
+   * counts. With experts a stage can have parts of two experts. The second part follows the first, and its
+   * zeros begin at a multiple of 16. */
   template <int kParts>
   __device__ __forceinline__ Piece piece_of(uint32_t entry, int first_to, int log_unit) const {
     constexpr bool kPairs = kKind == ZEROS && kParts == 1; /* zeros may begin at an odd multiple of 8 */
@@ -109,9 +109,9 @@ template <class B, int kKind> struct Copier {
 
   /* Loads a share's n stages from the table entry `at` on (stage_entry()). from0: the start of the matrix's
    * tiles (int8, fp16: tensor maps), scales or zeros, whichever this warp loads; NULL: scales of 1. waits:
-   * true to wait, after all preparations, until experts are chosen. Pieces do not depend on the choice, since
-   * an expert's matrix has an even number of groups. So a stage's piece is made before the warp waits for a
-   * slot, or for the choice (LOG.md, "Shares and stages"). halves: entries count half groups. */
+   * true to wait, after all preparations, until experts are chosen. Pieces do not depend on the choice,
+   * because an expert's matrix has an even number of groups. So a stage's piece is made before the warp waits
+   * for a slot, or for the choice (LOG.md, "Shares and stages"). halves: entries count half groups. */
   template <int kParts = B::kParts>
   __device__ __forceinline__ void weights(uint32_t at, int n, const Share &share, const unsigned char *from0,
                                           bool waits, bool halves = false) {
@@ -210,9 +210,8 @@ template <class B, int kKind> struct Copier {
   }
 
   /* Loads this block's rows of the folded router, in the columns of the cluster's inputs of o:
-   * folded_stages() stages. A stage without rows gets the first row, since a stage without bytes would be
-   * full before earlier stages are, and the parity of later stages would be uncertain (step.cu,
-   * set_in_flight()). */
+   * folded_stages() stages. A stage without rows gets the first row. Without bytes it would be full before
+   * earlier stages are, and the parity of later stages would be uncertain (step.cu, set_in_flight()). */
   __device__ __forceinline__ void folded(const float *from, const Share &o) {
     const int bytes = o.n_groups * STEP_GROUP * (int)sizeof(float), lane = b.lane();
 #pragma unroll 1
@@ -237,8 +236,8 @@ template <class B, int kKind> struct Copier {
   }
 
   /* Loads the scales of this block's keys and values: lane 0 those of keys, lane 1 those of values. The
-   * number of positions is rounded up to eight, whose values have 16 bytes of scales, so that the last ones
-   * may not be written yet. */
+   * number of positions is rounded up to eight, because eight values have 16 bytes of scales. So the last
+   * ones may not be written yet. */
   __device__ __forceinline__ void scales_of_keys() {
     constexpr int kKeys = B::kKeys, kPerKey = key_scales(B::kDim);
     const StepCall &c = b.args.call;
@@ -253,8 +252,8 @@ template <class B, int kKind> struct Copier {
   }
 };
 
-/* Loads what a layer reads before o, beside weights: keys and values, in 8 bits also their scales; or, in a
- * hybrid's layers of the delta rule, the block's rows of each value head's recurrent state, a stage each. */
+/* Loads what a layer reads before o, beside weights: keys and values, in 8 bits also their scales. In a
+ * hybrid's layers of the delta rule: the block's rows of each value head's recurrent state, a stage each. */
 template <class B, int kKind> __device__ __forceinline__ void load_history(Copier<B, kKind> &loader) {
   B &b = loader.b;
   if constexpr (B::kQ8 && kKind == ZEROS) {
@@ -287,8 +286,8 @@ template <int kKind, class B> __device__ __forceinline__ void load_all(B &b) {
   };
   unsigned long long now = pointers_of(0);
   bool waited = false;
-  /* Latent attention: a cluster whose FFN blocks are all of the shared expert, which is the last choice, need
-   * not wait for the router in any layer. */
+  /* Latent attention: the last choice is the shared expert. A cluster whose FFN blocks are all of this expert
+   * need not wait for the router in any layer. */
   bool only_shared = false;
   if constexpr (B::kLatent) only_shared = b.share_at(DOWN).group >= b.n_routed() * b.plan.expert_blocks;
 #pragma unroll 1

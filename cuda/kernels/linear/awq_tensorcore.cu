@@ -3,12 +3,11 @@
  *
  *     y[m][o] = sum_i (q[i][o] - z[g(i)][o]) s[g(i)][o] x[m][i]
  *
- * FP8 and FP4 have no z; the epilogue multiplies by their factors.
- * The weights are the sixteen-row operand of mma m16n8k16 and x is the eight-column one, so few tokens waste
- * little. A lane's 16 bytes of a tile are its own operand for 64 inputs (layout.cuh): shared memory only
- * keeps many copies in flight, and lop3 and one packed half instruction turn a word into q - z, exactly. x is
- * loaded by ldmatrix. With few tokens per stage the sums of a group are scaled in fp32; with many, scaling
- * the operand (one rounding to fp16) is cheaper.
+ * FP8 and FP4 have no z; the epilogue multiplies by their factors. The weights are the sixteen-row operand of
+ * mma m16n8k16 and x is the eight-column one, so few tokens waste little. A lane's 16 bytes of a tile are its
+ * own operand for 64 inputs (layout.cuh). Shared memory only keeps many copies in flight. lop3 and one packed
+ * half instruction turn a word into q - z, exactly. ldmatrix loads x. With few tokens per stage the sums of a
+ * group are scaled in fp32; with many, scaling the operand (one rounding to fp16) is cheaper.
  *
  *   block: 16 kTileRows outputs x kTokens tokens
  *   warps: kWarpsM x kWarpsN, each 16 kR outputs x 8 kN tokens

@@ -1,5 +1,5 @@
-/* cublas.h - NVIDIA's cuBLAS, loaded when a shape first needs it: without it the program still starts, and
- * commands and models that never need it save 80 ms and 100 MB of memory (on an H200 machine). */
+/* cublas.h - NVIDIA's cuBLAS, loaded when a shape first needs it. The program starts without it. Commands and
+ * models that never need it save 80 ms and 100 MB of memory (on an H200 machine). */
 #pragma once
 
 #include <cublas_v2.h>
@@ -38,8 +38,8 @@ typedef struct {
 #define CUBLAS_WORKSPACE_BYTES ((size_t)32 << 20) /* cuBLAS's recommendation for Hopper */
 
 /* Loads the library `name` (NULL: the library of this program's CUDA toolkit) and finds the functions;
- * STATUS_FAILED says what is missing and where it comes from. The library stays loaded, as CUDA's libraries
- * keep threads and handlers. */
+ * STATUS_FAILED says what is missing and where it comes from. The library stays loaded, because CUDA's
+ * libraries keep threads and handlers. */
 Status cublas_load(const char *name, Cublas *cublas, Error *err);
 
 /* cublas_load(NULL), then creates the handle and its workspace, unless open already. */

@@ -1,11 +1,11 @@
 /* cublas_matmul.cu - the matmul of many tokens by cuBLAS, for quantised and dense weights.
  *
- * cuBLAS takes slices of the matrix's rows. Quantised weights are dequantised to fp16 slice by slice
- * (awq_dequant.cu) and bf16 is converted to fp16 (its 8 bits of mantissa fit; below 2^-17 numbers are rounded
- * to multiples of 2^-24, and from 2^16 on they become infinite), so that the scratch is bounded and a slice
- * is still in L2 when cuBLAS reads it. For fp32 weights x is converted to fp32.
+ * cuBLAS takes slices of the matrix's rows. Slice by slice quantised weights are dequantised to fp16
+ * (awq_dequant.cu), and bf16 is converted to fp16. (The 8 bits of mantissa fit; below 2^-17 numbers are
+ * rounded to multiples of 2^-24, and from 2^16 on they become infinite.) So the scratch is bounded, and a
+ * slice is still in L2 when cuBLAS reads it. For fp32 weights x is converted to fp32.
  *
- * cuBLAS writes fp16 and fp32 results and adds to fp32 ones; with a bias, factors, SwiGLU or fp32 weights it
+ * cuBLAS writes fp16 and fp32 results and adds to fp32 ones. With a bias, factors, SwiGLU or fp32 weights it
  * writes fp32 sums to a scratch, and a kernel finishes them. Results are repeatable for one device and
  * library: the workspace is fixed and no atomics are allowed. cuBLAS does not clamp fp16 results, so outputs
  * must stay in range, as those of a model that ran in fp16 do. */
@@ -89,9 +89,9 @@ Slices slices_of(const DeviceLinear *w, int n_tokens, size_t slice_bytes) {
           needs_sums(w) ? (size_t)rows * tokens * sizeof(float) : 0};
 }
 
-/* A bound that never falls as the tokens grow, since linear_prepare() asks for some counts only. More tokens
- * may make the slices smaller, so each part is bounded by itself: the weights by a slice for one token, the
- * sums by kSliceBytes and the rounding of a slice up to 256 rows. */
+/* A bound that never falls as the tokens grow, because linear_prepare() asks for some counts only. More
+ * tokens may make the slices smaller. So each part is bounded by itself: the weights by a slice for one
+ * token, the sums by kSliceBytes and the rounding of a slice up to 256 rows. */
 size_t workspace(const DeviceLinear *w, int n_tokens, const DeviceLimits &) {
   const size_t token_bytes = (size_t)n_tokens * sizeof(float);
   const size_t sums = std::min((size_t)w->n_out * token_bytes, kSliceBytes + 255 * token_bytes);

@@ -1,8 +1,8 @@
 /* folded_router.cu - see folded_router.h.
  *
- * A block has 128 inputs of o, a thread each, by kRows rows of the router. For each 64 outputs of o the block
- * puts R w into shared memory, and each thread dequantises its input's weights once for all rows. A layer of
- * Qwen3-30B-A3B is 10^9 products. */
+ * A block takes 128 inputs of o, one a thread, by kRows rows of the router. For each 64 outputs of o the
+ * block puts R w into shared memory. Each thread dequantises its input's weights once for all rows. A layer
+ * of Qwen3-30B-A3B is 10^9 products. */
 #include "cuda/kernels/fused/experts/folded_router.h"
 
 #include "cuda/kernels/linear/kernel.cuh"

@@ -1,13 +1,13 @@
 /* one_experts.cuh - a mixture of experts in the step of one token: which experts the token takes.
  *
  * The chosen experts act as one MLP, whose FFN blocks are those of one expert after another. So the matmuls
- * are those of dense layers, with two differences: the loading warps add the place of the chosen experts to
- * entries of the table of stages (stages.cuh), and the gated product is multiplied by the expert's weight. A
- * shared expert is the last choice of every token; its weight is the sigmoid of its gate, or with latent
- * attention 1.
+ * are those of dense layers, with two differences. The loading warps add the place of the chosen experts to
+ * entries of the table of stages (stages.cuh). The gated product is multiplied by the expert's weight. A
+ * shared expert is the last choice of every token. Its weight is the sigmoid of its gate; with latent
+ * attention it is 1.
  *
- * The router's logits are sums over all clusters, of two kinds of terms (folded_router.h), with R the router,
- * w the norm's weights, r the residual stream, F the folded router and a the output of attention:
+ * The router's logits are sums over all clusters, of two kinds of terms (folded_router.h). R is the router, w
+ * the norm's weights, r the residual stream, F the folded router, and a the output of attention:
  *
  *     R (w * r)   by the last warp of each block, while other warps make qkv and attend: a cluster multiplies
  *                 some rows of the router, a block their inputs in its own columns
@@ -16,8 +16,8 @@
  *                 choose, as that choice waits for x anyway
  *
  * Both are added to words of the all-reduce of o (allreduce.cuh). Each block waits for some of the logits and
- * sends them to its cluster; then eight warps of each block choose, all blocks alike, while the other warps
- * add o to the residual stream and make x. The barriers of a layer (block.cuh):
+ * sends them to its cluster. Then eight warps of each block choose, all blocks alike. Meanwhile the other
+ * warps add o to the residual stream and make x. The barriers of a layer (block.cuh):
  *
  *     16 warps -> columns -> last warp: R (w * r), polls words -> logits of 8 blocks -> 8 warps: choose()
  *     8 warps and the last warp -> routed -> loading warps: gate and up; last warp; 16th warp: weigh()
@@ -36,8 +36,8 @@ template <class B> constexpr int kQuads = B::kHybrid ? 2 : 1;
 
 constexpr int kRouterStep = 256; /* inputs of the router that a warp multiplies at once */
 
-/* The sum of the logits: a word gets F a from each cluster that attends, and eight parts of R (w * r) from
- * the cluster that has its row of the router, one from each block. */
+/* The sum of the logits. A word gets F a from each cluster that attends. From the cluster that has its row of
+ * the router it gets eight parts of R (w * r), one from each block. */
 template <class B> __device__ __forceinline__ Sum sum_of_logits(const B &b) {
   Sum sum = sum_of(b, O, b.layer());
   sum.contributors += STEP_BLOCKS;
@@ -53,7 +53,7 @@ template <class B> __device__ __forceinline__ void contribute_logit(const B &b, 
   contribute(sum_of_logits(b).totals + word_of_logit(b, logit), part);
 }
 
-/* Lanes that differ in kBit exchange halves of their 2 kN sums; each lane keeps one half, and adds the other
+/* Lanes that differ in kBit exchange halves of their 2 kN sums. Each lane keeps one half, and adds the other
  * lane's numbers to it. */
 template <int kBit, int kN, int kAll> __device__ __forceinline__ void halve(float (&v)[kAll]) {
   const bool upper = threadIdx.x & kBit;
@@ -117,8 +117,8 @@ template <class B> __device__ __forceinline__ void router_inputs(const B &b, flo
 }
 
 /* Multiplies the block's columns of n rows, from `rows` on, and adds the results to logits from `first` on.
- * If several GPUs share the layer, all have the same residual stream, and only the first adds its product. x:
- * the lane's first inputs. */
+ * If several GPUs share the layer, only the first adds its product, because all have the same residual
+ * stream. x: the lane's first inputs. */
 template <int n, class B>
 __device__ __forceinline__ void multiply_router(const B &b, float (&x)[8], const unsigned char *rows,
                                                 int first) {
@@ -145,7 +145,7 @@ __device__ __forceinline__ void multiply_router(const B &b, float (&x)[8], const
 }
 
 /* Adds R (w * r) to the logits: the cluster's rows of the router times the residual stream r in the block's
- * columns, w being the weights of the norm. */
+ * columns. w: the weights of the norm. */
 template <class B> __device__ __forceinline__ void route_residual(const B &b) {
   const Layer &layer = b.args.layers[b.layer()];
   float x[8];
@@ -189,8 +189,8 @@ template <class B> __device__ __forceinline__ RingCursor first_stage(const B &b,
   return cursor;
 }
 
-/* True once first_stage() is loaded. The parity of its barrier is valid only after the warpgroup's previous
- * stage is loaded (step.cu, set_in_flight()). */
+/* True if first_stage() is loaded. The parity of its barrier is valid only when the warpgroup's previous
+ * stage has been loaded (step.cu, set_in_flight()). */
 template <class B>
 __device__ __forceinline__ bool first_is_full(const B &b, int matrix, const RingCursor &cursor) {
   if constexpr (B::kExperts && !B::kLatent)
@@ -198,8 +198,8 @@ __device__ __forceinline__ bool first_is_full(const B &b, int matrix, const Ring
   return b.stage_is_full(cursor);
 }
 
-/* Multiplies the cluster's outputs by the folded router, and adds the results to the logits: a row a warp, in
- * hybrids two; one warp has the row of the shared expert's gate, too. */
+/* Multiplies the cluster's outputs by the folded router, and adds the results to the logits. A warp has a
+ * row, in hybrids two; one warp also has the row of the shared expert's gate. */
 template <class B> __device__ __forceinline__ void route_outputs(B &b) {
   const int n_groups = b.share(O).n_groups, row = b.warp() & 3,
             stage = (b.warp() >> 2) - (STEP_WARPGROUPS - folded_stages(b));
@@ -238,9 +238,9 @@ template <class B> __device__ __forceinline__ void route_outputs(B &b) {
 /* --- the choice */
 
 /* A logit as an integer key: larger logits have larger keys. The low five bits are 31 - the expert's place
- * among its block's experts. So no two experts of a block have the same key. Logits that agree in all but
- * their last five bits count as equal, and the first of them wins. NaN counts as the largest or, with a sign,
- * the smallest number. Every key is larger than 31 and less than ~0. */
+ * among its block's experts, so no two experts of a block have the same key. Logits that differ only in their
+ * last five bits count as equal, and the first of them wins. NaN counts as the largest number; with a sign,
+ * as the smallest. Every key is larger than 31 and less than ~0. */
 constexpr uint32_t kPlaceBits = 31;
 __device__ __forceinline__ uint32_t key_of(float logit, int place) {
   const uint32_t bits = __float_as_uint(logit), ordered = bits & 0x80000000u ? ~bits : bits | 0x80000000u;
@@ -284,9 +284,9 @@ __device__ __forceinline__ float sigmoid_of(float logit) {
 }
 
 /* Sorts the experts of block `of`, and writes the keys of the best as candidates: no other expert can be
- * chosen. For one warp: a lane counts how many of the block's experts are better than the lane's own. Except
- * in hybrids a block has at most 16, so lanes l and l + 16 have the same expert, and each counts among half
- * of the experts. inverse: 1 / rms, with which varied experts and sigmoid scores scale a logit. Varied
+ * chosen. For one warp: a lane counts how many of the block's experts are better than its own. Except in
+ * hybrids a block has at most 16 experts. Lanes l and l + 16 then have the same expert, and each counts among
+ * half of the experts. inverse: 1 / rms, the factor of a logit for varied experts and sigmoid scores. Varied
  * experts then add the router's bias; sigmoid scores take the sigmoid and add `bias`. */
 template <class B> __device__ __forceinline__ void sort_share(const B &b, int of, float inverse, float bias) {
   constexpr int kExperts = 16 * kQuads<B>, kLanes = 32 / kExperts, kCompared = kExperts / kLanes;
@@ -305,8 +305,8 @@ template <class B> __device__ __forceinline__ void sort_share(const B &b, int of
 }
 
 /* Writes the chosen experts among block `of`'s candidates, each at its rank among all candidates. For one
- * warp, once all candidates are written: four lanes compare a candidate, each with the candidates of two
- * blocks. If logits are equal, that of the earlier block is better. */
+ * warp, when all candidates have been written. Four lanes compare a candidate, each with the candidates of
+ * two blocks. If logits are equal, that of the earlier block is better. */
 template <class B> __device__ __forceinline__ void rank_candidates(const B &b, int of) {
   const int n = b.n_candidates(), part = b.lane() & 3;
 #pragma unroll 1
@@ -334,8 +334,8 @@ template <class B> __device__ __forceinline__ void rank_candidates(const B &b, i
 
 /* Writes the chosen experts and their logits, the best first. For the last eight of the warps that multiply,
  * one for each block of the cluster. Up to a hidden size of 2,048 these warps own no columns of the residual
- * stream; with larger sizes their columns of x wait for the choice. Varied experts and sigmoid scores: the
- * choice waits for x, since logits are divided by its rms before biases are added. */
+ * stream. With larger sizes their columns of x wait for the choice. With varied experts and sigmoid scores
+ * the choice waits for x: logits are divided by its rms before biases are added. */
 template <class B> __device__ __forceinline__ void choose(const B &b) {
   const int of = b.warp() - (STEP_WARPS - STEP_BLOCKS);
   if (of < 0) return;
@@ -362,7 +362,7 @@ template <class B> __device__ __forceinline__ void choose(const B &b) {
 
 /* Stages of gate and up that the last warp brings into L2 as soon as the experts are known, before the
  * loading warps have issued their first copies. With more stages, messages between blocks are late: 30B-A3B
- * makes 1,042 tokens/s with none, 1,048 with 2 stages, 1,037, 1,023 and 986 with 3, 4 and 8. */
+ * makes 1,042 tokens/s with none, 1,048 with 2, and 1,037, 1,023 and 986 with 3, 4 and 8. */
 constexpr int kPrefetched = 2;
 
 /* A lane's part of the prefetch, in the first tile row of a stage: the tiles of stage i in lane 2 i, the
@@ -419,8 +419,8 @@ template <class B> __device__ __forceinline__ void route(B &b) {
   if constexpr (B::kVaried) prefetch_biases(b);
 }
 
-/* The weight of the lane's choice with sigmoid scores: a chosen expert's score (with `renormalise` divided by
- * sum_plus plus the sum of all chosen ones) times a factor; 1 for the shared expert and in dense layers. */
+/* The weight of the lane's choice with sigmoid scores: a chosen expert's score times a factor; 1 for the
+ * shared expert and in dense layers. `renormalise` divides the score by sum_plus plus all chosen scores. */
 template <class B> __device__ __forceinline__ float weight_of_sigmoid(const B &b, float inverse) {
   const bool chosen = b.lane() < b.n_routed();
   const float score = chosen ? sigmoid_of(b.chosen()[b.lane()] * inverse) : 0, all = warp_sum(score),
@@ -428,8 +428,8 @@ template <class B> __device__ __forceinline__ float weight_of_sigmoid(const B &b
   return chosen && !b.is_dense() ? __fdividef(score, over) * b.args.latent.scale : 1;
 }
 
-/* Writes for each FFN block of the cluster the weight of its expert, once experts are chosen. For one
- * warp. */
+/* Waits for the choice of experts, then writes for each FFN block of the cluster the weight of its expert.
+ * For one warp. */
 template <class B> __device__ __forceinline__ void weigh(const B &b, float inverse) {
   if constexpr (B::kVaried) inverse = 1; /* sort_share() has multiplied logits by it */
   const StepShape &s = b.plan.shape;

@@ -7,7 +7,7 @@
  * other warps take further queries for the same keys. Stages of a sequence's keys go to the blocks in turn,
  * and in a block to four sets of warps in turn (KeyWalk has the order). Eight queries may be of two sequences
  * or more. Keys of one sequence have weight 0 for queries of another, and values are finite (finite_value(),
- * keep_finite()). A block merges its warps' states and sends those of pack i (a query of 128, or two of 64)
+ * keep_finite()). A block merges its warps' states. It sends those of pack i (a query of 128, or two of 64)
  * to block i % 8. That block merges the states of all eight blocks with the new keys and values, and sends
  * the quantised output, x of o, to the cluster. All orders are fixed. */
 #pragma once
@@ -81,8 +81,8 @@ __device__ __forceinline__ void attend_alone(B &b, Softmax &softmax, const Atten
 }
 
 /* Waits until loads of the step's stage `number` have begun. A wait for a barrier sees only the parity of a
- * phase. A warp that has passed over many stages could be two phases ahead of the barrier, and would take an
- * earlier stage in the slot for its own. */
+ * phase. A warp that has passed over many stages could be two phases ahead of the barrier. It would then take
+ * an earlier stage in the slot for its own. */
 template <class B> __device__ __forceinline__ void wait_until_loading(const B &b, unsigned number) {
   const long long since = B::kIsDebug ? clock64() : 0;
   while (!__all_sync(~0u, *(volatile const unsigned *)&b.vars().loaded > number)) {
@@ -91,8 +91,8 @@ template <class B> __device__ __forceinline__ void wait_until_loading(const B &b
   }
 }
 
-/* Attends to the stages of several sequences. A stage is taken by the set of warps with number
- * (round + part) % 4; warps of the set without queries of the sequence skip it. */
+/* Attends to the stages of several sequences. Set number (round + part) % 4 of the warps takes a stage; its
+ * warps without queries of the sequence skip it. */
 template <class B, class Softmax>
 __device__ __forceinline__ void attend_apart(B &b, Softmax &softmax, const Attendant &w, int stages) {
   const StepPlan &p = b.plan;

@@ -7,8 +7,8 @@
 namespace step::few {
 
 /* Layout of a group of x: [64 inputs][token][plane][lane t][four words (word_at())]; with eight tokens plane
- * comes before token. So with four or eight tokens the operands b of two mma m16n8k32 are
- * 512 contiguous bytes. FP4: few/fp4.cuh. */
+ * comes before token. With four or eight tokens the operands b of two mma m16n8k32 are then 512 contiguous
+ * bytes. FP4: few/fp4.cuh. */
 template <int N, int kParts> struct Layout {
   static_assert(N == 2 || N == 4 || N == 8, "tokens, or planes of tokens, are columns of an mma");
   static constexpr int kTokens = N;
@@ -28,8 +28,8 @@ template <int N, int kParts> struct Layout {
 };
 
 /* A sequence's keys in a block. `arrivals` has 4 bits for each set of eight queries: how often the set's warp
- * arrives at the `empty` barrier of a stage to which it has attended. Sets without queries of the sequence
- * have 0, and the first set that has some arrives in their place. */
+ * arrives at the `empty` barrier of a stage after attending to it. Sets without queries of the sequence have
+ * 0; the first set that has some arrives in their place. */
 struct alignas(16) KeySpan {
   int stages;         /* the block's stages of the sequence's keys */
   int pos, first_row; /* pos and first of the StepPart */
@@ -85,8 +85,8 @@ struct Block : Thread<kDebug, TheForm>, Layout<N, TheForm::kParts> {
     return (float *)(smem + plan.off.squares) + token * (plan.shape.hidden / STEP_GROUP) + group;
   }
 
-  /* chunk_came(): the barrier that counts chunk n's bytes; chunk_taken(): the barrier at which the blocks of
-   * `turn` arrive once they have added chunk n up. */
+  /* chunk_came(): the barrier that counts chunk n's bytes. chunk_taken(): the barrier at which the blocks of
+   * `turn` arrive when they have added up chunk n. */
   __device__ __forceinline__ uint64_t &chunk_came(int n) const {
     return ((uint64_t *)(smem + plan.off.chunks))[n & (STEP_CHUNKS - 1)];
   }

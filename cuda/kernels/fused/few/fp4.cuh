@@ -2,17 +2,17 @@
  *
  *     y[row] = factor[row] * sum over groups of 128 (d * sum over the group's parts (s[row][part] * sum n X))
  *
- * where x = d X. Numbers n of the weights and X are fp16 (halves_of()). A word of layout.cuh has 16 inputs
- * with a scale of their own, a part, and is operand a of one mma, which has eight columns. With 2 or 4 tokens
- * a token has several columns, for different parts, which are a set: they add up in one accumulator (mT: a
- * column of token T):
+ * where x = d X. Numbers n of the weights and X are fp16 (halves_of()). A word of layout.cuh is a part: 16
+ * inputs with a scale of their own. It is operand a of one mma, which has eight columns. With 2 or 4 tokens a
+ * token has several columns, for different parts. These parts are a set: they add up in one accumulator (mT:
+ * a column of token T):
  *
  *     8 tokens   set i: part i              | m0 | m1 | m2 | m3 | m4 | m5 | m6 | m7 |
  *     4 tokens   set i: parts 2i, 2i + 1    | m0 | m1 | m2 | m3 | m0 | m1 | m2 | m3 |
  *     2 tokens   set i: parts 4i .. 4i + 3  | m0 | m1 | m0 | m1 | m0 | m1 | m0 | m1 |
  *
  * While a part is multiplied, x is 0 in the columns of the set's other parts. So the parts of a set add up in
- * one accumulator without being mixed, and a lane scales its two columns, tokens of one part, once a set.
+ * one accumulator without being mixed. A lane scales its two columns, tokens of one part, once a set.
  *
  *   x of a group  [pair of sets][column][lane t][set of the pair][8 bytes: k 2t, 2t + 1; 8 + 2t, 9 + 2t] */
 #pragma once

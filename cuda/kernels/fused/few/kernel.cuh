@@ -1,6 +1,6 @@
-/* few/kernel.cuh - one persistent kernel of clusters for a decode step of up to 2, 4 or 8 tokens, which are
- * of one sequence (few/tokens.cu) or of several (few/sequences.cu). step.h is its interface, one_kernel.cuh
- * explains a layer. Here x of qkv, gate and up stays in the block that owns the columns:
+/* few/kernel.cuh - one persistent kernel of clusters for a decode step of up to 2, 4 or 8 tokens, of one
+ * sequence (few/tokens.cu) or of several (few/sequences.cu). step.h is its interface; one_kernel.cuh explains
+ * a layer. Here x of qkv, gate and up stays in the block that owns the columns:
  *
  *   layer     a cluster with a KV head                                   a cluster without
  *   norm      residual += down of the previous layer; x of its columns   the same
@@ -33,8 +33,8 @@
  * the area (written <- received): chunks of gate and up <- o, and so the states; chunks of qkv <- the gated
  * product; heads <- chunks; states <- heads; x of o <- states; the gated product <- chunks. The block's own
  * barriers, before qkv and before gate and up, separate two matmuls. x of lm_head does not wait so long: a
- * peer needs only what blocks of its own rank add to down, and may send x while this block still multiplies
- * x of down.
+ * peer needs only what blocks of its own rank add to down. It may send x while this block still multiplies x
+ * of down.
  *
  * PRECOND all clusters of the launch run at once (step_clusters). */
 #pragma once

@@ -2,11 +2,11 @@
  *
  *     logits[r][o] = sum over k of head[o][k] * half(x[r][k] / rms[r])
  *
- * Tensor cores take tokens as rows and lm_head's rows as columns: S [16 x 8] = X [16 x 16] W^T; results
- * of rows past the tokens are discarded. The order of k does not matter, so a lane takes 16 bytes of a
- * row of lm_head, 8 t .. 8 t + 7 of 32 inputs, as operand b of two mma. The warps of a warpgroup take
- * every fourth 32 inputs of each stage, and add up after a row's last stage. READS  2 * hidden *
- * vocab_size bytes in all. */
+ * Tensor cores take tokens as rows and lm_head's rows as columns: S [16 x 8] = X [16 x 16] W^T. Results of
+ * rows past the tokens are discarded. The order of k does not matter: a lane takes 16 bytes of a row of
+ * lm_head, 8 t .. 8 t + 7 of 32 inputs, as operand b of two mma. The warps of a warpgroup take every fourth
+ * 32 inputs of each stage, and add up after a row's last stage.
+ * READS  2 * hidden * vocab_size bytes in all. */
 #pragma once
 
 #include "cuda/kernels/fused/few/residual.cuh"
@@ -127,7 +127,7 @@ template <class B> __device__ __forceinline__ void lm_head(B &b) {
 #pragma unroll 1
     for (int i = 0; i < splits; i++) wave.move(warpgroups, p.n_slots);
   }
-  /* All blocks have read `launches`, since x of lm_head contains sums from each block. */
+  /* All blocks have read `launches`, because x of lm_head contains sums from each block. */
   if (blockIdx.x == 0 && threadIdx.x == 0) *b.args.launches = b.vars().launches + 1;
 }
 

@@ -2,7 +2,7 @@
  *
  *     y[row] = sum over groups (s (sum q X - z sum X) d),   x = d X (quantise.cuh)
  *
- * The block that owns columns of x multiplies them by all tile rows of the cluster (plan.h), and sends the
+ * The block that owns columns of x multiplies them by all tile rows of the cluster (plan.h). It sends the
  * partial sums of qkv, gate and up in chunks to the block of the token. So a head and an FFN block of a token
  * are complete in one block:
  *
@@ -16,14 +16,14 @@
  *   token's block, a warp         +-- chunk_taken of 8 blocks: kTokens <- add up <- wait, parity n / 8
  *
  * (parities modulo 2; the first 8 chunks wait for nothing). The one arrival at chunk_came is that of the warp
- * that has added up the previous chunk in that place. kTokens blocks arrive at chunk_taken, since each block
- * of a turn takes chunk n of its own token.
+ * that has added up the previous chunk in that place. kTokens blocks arrive at chunk_taken, because each
+ * block of a turn takes chunk n of its own token.
  *
  * The columns of mma_u8s8_m16n8k32 are, with two tokens, both planes of each token for two groups; with four,
  * both planes of each token; with eight, one plane of each token, in two mma that share the weights. In the
  * end lane 4 g + t has outputs g and g + 8 of token t (with two tokens t % 2; with eight, of tokens 2 t and
  * 2 t + 1). A warp takes all groups of a tile row from one stage after another, two groups at a time to hide
- * latency, and sends the result without a barrier of the block. Rows g + 8 are multiplied as whole bytes
+ * latency. It sends the result without a barrier of the block. Rows g + 8 are multiplied as whole bytes
  * (one_matmul.cuh). FP4: few/fp4.cuh. */
 #pragma once
 
@@ -32,8 +32,7 @@
 
 namespace step::few {
 
-/* How many of n packs or FFN blocks a block takes that is number `turn` of the Block::kTurns blocks of its
- * token. */
+/* How many of n packs or FFN blocks go to block number `turn` of the Block::kTurns blocks of a token. */
 template <class B> __device__ __forceinline__ int items_of(int n, int turn) {
   return (n - turn + B::kTurns - 1) / B::kTurns;
 }
@@ -74,9 +73,9 @@ template <class B> struct IntegerSums {
 
   typedef int Accumulators[2][kLaneTokens][4]; /* of two groups */
 
-  /* The high planes of eight tokens start at 2^24, which times 256 wraps to 0. If high and low planes both
-   * started at 0, the compiler would put the first mma's sums where the second mma's weights are, and copy
-   * these weights first. */
+  /* The high planes of eight tokens start at 2^24, which times 256 wraps to 0. If both planes started at 0,
+   * the compiler would put the first mma's sums where the second mma's weights are, and copy these weights
+   * first. */
   static __device__ __forceinline__ void clear(Accumulators &acc) {
 #pragma unroll
     for (int i = 0; i < 2; i++)
@@ -85,7 +84,7 @@ template <class B> struct IntegerSums {
         acc[i][p][0] = acc[i][p][1] = acc[i][p][2] = acc[i][p][3] = kLaneTokens == 2 && p == 0 ? 1 << 24 : 0;
   }
 
-  /* Adds two groups, or one, which is then multiplied twice and counted once. */
+  /* Adds two groups, or one. A single group is multiplied twice and counted once. */
   __device__ __forceinline__ void add(const At &at, const unsigned char *smem, bool two, int lane) {
     const int more = two ? 1 : 0;
     Accumulators acc;
@@ -207,8 +206,8 @@ template <class B> struct Outlet {
       turn = item % kTurns;
       n = first_chunk(b, matrix, item) + (matrix == QKV ? 0 : n & 1);
     }
-    /* Lanes of neighbouring g have 16 bytes together, and the lane with even g sends them; with eight tokens
-     * each of the two lanes sends those of one token. */
+    /* Lanes of neighbouring g have 16 bytes together. The lane with even g sends them. With eight tokens each
+     * of the two lanes sends those of one token. */
     float mine[2], other[2];
 #pragma unroll
     for (int i = 0; i < 2; i++) {
@@ -239,8 +238,8 @@ template <class B> struct Outlet {
   }
 };
 
-/* 1 / rms of this block's token, once all groups' squares have come. announces: true in the one thread that
- * also announces the bytes of the next layer's squares. */
+/* 1 / rms of this block's token. Waits until all groups' squares have come. announces: true in the one thread
+ * that also announces the bytes of the next layer's squares. */
 template <class B> __device__ __forceinline__ float inverse_of_token(const B &b, int matrix, bool announces) {
   uint64_t &squares = b.barriers().squares[matrix == GATE_UP];
   b.wait(squares, b.layer() & 1, STEP_AT_X);
@@ -259,8 +258,8 @@ template <class B> __device__ __forceinline__ float4 take_chunk(const B &b, int 
     const float4 more = *(const float4 *)(from + i * (STEP_CHUNK_BYTES / STEP_BLOCKS));
     v.x += more.x, v.y += more.y, v.z += more.z, v.w += more.w;
   }
-  /* Opaque, so that the compiler completes these sums, and with them has read all of the chunk, before peers
-   * may overwrite it. In the machine code (CUDA 13.0) the arrivals at peers wait for the loads even without
+  /* Opaque, so that the compiler completes these sums, and with them all reads of the chunk, before peers may
+   * overwrite it. In the machine code (CUDA 13.0) the arrivals at peers wait for the loads even without
    * opaque(). */
   v.x = __uint_as_float(opaque(__float_as_uint(v.x))), v.y = __uint_as_float(opaque(__float_as_uint(v.y)));
   v.z = __uint_as_float(opaque(__float_as_uint(v.z))), v.w = __uint_as_float(opaque(__float_as_uint(v.w)));
@@ -322,7 +321,7 @@ __device__ __forceinline__ void store_q8(const Four8 &f, bool is_key, uint8_t *t
 }
 
 /* Makes the packs of heads of this block's token from their chunks, one warp each, and sends them to the
- * cluster; a new key or value goes to the cache, too. A lane has outputs k, k + 8, k + 1, k + 9. */
+ * cluster. A new key or value goes to the cache, too. A lane has outputs k, k + 8, k + 1, k + 9. */
 template <class B> __device__ __forceinline__ void make_heads(const B &b) {
   constexpr int kDim = B::kDim;
   const StepCall &c = b.args.call;
@@ -440,8 +439,8 @@ template <class B> __device__ __forceinline__ void matmul(B &b, int matrix) {
   outlet.begin(b, matrix);
   RingCursor cursor = b.next();
   cursor.move(warpgroup, p.n_slots);
-  /* With eight tokens half of the warpgroups begin later, so that some warps load while others multiply: 0.7%
-   * less time. With two or four tokens it would be 0.7% more. */
+  /* With eight tokens half of the warpgroups begin later: some warps load while others multiply. This takes
+   * 0.7% less time; with two or four tokens it would take 0.7% more. */
   constexpr bool kStaggered = kTokens == 8;
   bool is_first = kStaggered;
   if (kStaggered && b.warp() - wg_warp >= n_rows) named_barrier_arrive<6, STEP_THREADS>();

@@ -1,5 +1,5 @@
-/* few/sequences.cu - the kernels of several tokens of several sequences (few/kernel.cuh). They are separate,
- * since kernels with the code for both took up to 5% longer for one sequence. */
+/* few/sequences.cu - the kernels of several tokens of several sequences (few/kernel.cuh). They are separate:
+ * kernels with the code for both took up to 5% longer for one sequence. */
 #include "cuda/kernels/fused/few/kernel.cuh"
 
 namespace step {

@@ -6,13 +6,13 @@
  *     | q of each key head | k of each key head | v of each value head | z of each value head |
  *
  * Every block gets all packs, and convolves and normalises them, a warp a pack. A block has 16 value
- * dimensions of each value head's state, [16][128 key dimensions], which the loaders bring as a stage;
+ * dimensions of each value head's state, [16][128 key dimensions]. The loaders bring them as a stage;
  * warpgroup h takes head h. A thread has 16 key dimensions of one value dimension, eight lanes have all 128:
  *
  *     warp w of the warpgroup, lane     value 4 w + lane / 8,  keys 32 m + 4 (lane % 8) .. + 3,  m < 4
  *
- * A block sends its 16 outputs of a head, times silu(z) and the norm's weight, and their sums of squares to
- * the cluster; the receivers multiply by 1 / rms. b and a of the cluster's heads are x times dense rows, one
+ * A block sends to the cluster its 16 outputs of a head, times silu(z) and the norm's weight, and their sums
+ * of squares. The receivers multiply by 1 / rms. b and a of the cluster's heads are x times dense rows, one
  * row a block. The block's last warp computes this product while the other warps multiply the projections
  * (run_last_warp()).
  *
@@ -53,9 +53,9 @@ __device__ __forceinline__ float multiply_gate_row(const B &b, const unsigned ch
   return sum;
 }
 
-/* In a layer of the delta rule: multiplies x by this block's row, which gives b or a of one of the cluster's
- * value heads, and sends the result to the cluster. For the last warp. n: layers of the delta rule before
- * this one. */
+/* In a layer of the delta rule: multiplies x by this block's row, and sends the result to the cluster:
+ * b or a of one of the cluster's value heads. For the last warp. n: layers of the delta rule before this
+ * one. */
 template <class B> __device__ __forceinline__ void send_gate_row(B &b, int n) {
   const StepMixers &m = b.args.mixers;
   const StepMix mix = b.mix_vars().mixes[1];

@@ -5,9 +5,9 @@
  *     q'[h] = | rotated part of q[h] | key_halves[h] times the rest |
  *     a[h] = softmax(scale q'[h] k) latents,  o reads value_halves[h] a[h]
  *
- * A cluster that attends has some of the heads; each of its blocks computes an eighth of each matrix's
- * outputs, over all inputs, and sends them to the cluster. So between norm and o a layer has five
- * exchanges within the cluster and none between clusters:
+ * A cluster that attends has some of the heads. Each of its blocks computes an eighth of each matrix's
+ * outputs, over all inputs, and sends them to the cluster. So between norm and o a layer has five exchanges
+ * within the cluster and none between clusters:
  *
  *     qkv  ─► latents: norms, rope; a warp quantises 128 numbers of c    (each cluster makes the same)
  *     q_b  ─► queries: rope
@@ -124,12 +124,11 @@ __device__ __forceinline__ float2 multiply_tile(const unsigned char *rows, int r
                      (sums[0][2] + sums[0][3]) + (sums[1][2] + sums[1][3]));
 }
 
-/* For each stage of the warpgroup, some rows of one of the cluster's heads: all four warps call
- * product(head, stage, warp), `warp` being the number in the warpgroup; then one warp calls
- * send(head, row, sums), `row` being the index of the stage's first row among the block's n_rows rows of that
- * head.
- * product() returns the lane's result of multiply_tile() for the stage's rows from 16 * (warp % kTiles) on.
- * sums: [warps of the warpgroup][16 rows]. scratch: two buffers of each warpgroup, in turn. */
+/* Goes through the warpgroup's stages; a stage has some rows of one of the cluster's heads. All four warps
+ * call product(head, stage, warp); warp: the number in the warpgroup. Then one warp calls send(head, row,
+ * sums); row: the index of the stage's first row among the block's n_rows rows of that head. product()
+ * returns the lane's result of multiply_tile() for the stage's rows from 16 * (warp % kTiles) on. sums:
+ * [warps of the warpgroup][16 rows]. scratch: two buffers of each warpgroup, in turn. */
 template <int kTiles, class B, class Product, class Send>
 __device__ __forceinline__ void for_stages_of_heads(B &b, float *scratch, int n_rows, Product product,
                                                     Send send) {

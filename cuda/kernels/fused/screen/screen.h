@@ -1,4 +1,4 @@
-/* screen.h - the screen: lm_head in 8 bits, which a step of one token reads in place of fp16 if only the n
+/* screen.h - the screen: lm_head in 8 bits. A step of one token reads it in place of fp16 if only the n
  * greatest logits are needed (one_screen.cuh). These logits are the same as from fp16: for each row the step
  * bounds what 8 bits lose, and multiplies in fp16 the rows that may be among the greatest.
  *
@@ -10,8 +10,8 @@
  *     lost      |w - scale q|, the Euclidean norm
  *     norm      |scale q| + lost, which is at least |w|
  *
- * lost and norm are some 2^-10 too large, to make up for rounding of their sums; rounding of products, some
- * 2^-23 of w, is among what a step allows for. Where w has a NaN or an infinity, lost is NaN. */
+ * lost and norm are some 2^-10 too large, to make up for rounding of their sums. A step allows for rounding
+ * of products, some 2^-23 of w. Where w has a NaN or an infinity, lost is NaN. */
 #pragma once
 
 #include <cuda_runtime_api.h>
@@ -30,8 +30,8 @@ size_t screen_bytes(const StepShape *shape);
  * screen_bytes() bytes of device memory. PRECOND n_in is a multiple of 8. */
 Status screen_make(const DeviceLinear *lm_head, void *screen, cudaStream_t stream, Error *err);
 
-/* Enqueues the computation of all logits [n_out] from lm_head's input x, fp16 [n_in], 16-byte aligned, with
- * the bits that a fused step of one token gives them: for use after a step that made only the greatest. */
+/* Enqueues the computation of all logits [n_out] from lm_head's input x, fp16 [n_in], 16-byte aligned. A
+ * fused step of one token gives the same bits. For use after a step that made only the greatest. */
 Status screen_all_logits(const DeviceLinear *lm_head, const void *x, float *logits, cudaStream_t stream,
                          Error *err);
 

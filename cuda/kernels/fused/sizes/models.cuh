@@ -1,11 +1,11 @@
 /* models.cuh - models whose sizes a kernel of one token is compiled for. Their plan (plan_one.h) is a
- * constant: the compiler folds offsets and strides, and unrolls or drops loops and branches, so that the
- * phases of a layer, which are chains of latencies, get shorter (LOG.md, "Plans as constants"). Any other
- * plan is run by the kernel of its form, which reads the plan from its arguments.
+ * constant: the compiler folds offsets and strides, and unrolls or drops loops and branches. This shortens
+ * the phases of a layer, which are chains of latencies (LOG.md, "Plans as constants"). For any other plan the
+ * kernel of its form runs, and reads the plan from its arguments.
  *
  * Such a kernel runs if the whole shape is equal, the chip's clusters and shared memory included. For another
- * shape write a struct, and name it in SizedModels (SizedVaried and SizedLatent have one each); its kernel
- * costs nvcc two to four seconds. Qwen3-8B has no such kernel, as the model was slower with one. */
+ * shape write a struct, and name it in SizedModels (SizedVaried and SizedLatent have one each). Its kernel
+ * costs nvcc two to four seconds. Qwen3-8B has no such kernel, because the model was slower with one. */
 #pragma once
 
 #include "cuda/kernels/fused/sizes/plan_one.h"

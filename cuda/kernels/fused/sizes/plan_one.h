@@ -32,7 +32,7 @@ STEP_PLANNING int step_state_bytes(const StepShape *s) {
 }
 
 /* Cuts n_groups groups of inputs, 1 .. STEP_SPAN * STEP_WARPS, into as few spans of at most `most` groups
- * (step_span()) as possible: a warp spends the time of `most` groups on each span of each tile row, however
+ * (step_span()) as possible. A warp spends the time of `most` groups on each span of each tile row, however
  * short. Among cuts with as many spans it prefers one that keeps each warpgroup at the same split, then one
  * with long stages of few tile rows. */
 STEP_PLANNING KSplit step_split(int n_groups, int most) {
@@ -205,7 +205,7 @@ STEP_PLANNING void step_plan_areas(const StepShape *s, int keys_bytes, StepPlan 
   const int x_groups = s->hidden / STEP_GROUP, x_scale_bytes = step_x_scales(parts) * STEP_X_SCALE_BYTES,
             groups = step_larger(step_larger(owns ? 0 : x_groups, plan->packs),
                                  step_larger(step_down_groups(s, most_gated), s->q_rank / STEP_GROUP));
-  /* In a hybrid sums lie after x, since the last warp reads x while the others multiply. */
+  /* In a hybrid sums lie after x, because the last warp reads x while the others multiply. */
   const int floats = step_align_up(
       step_larger(s->hidden * 4, step_larger(states, latent ? heads * STEP_LATENT * 4 : 0)), 16);
   off->x = off->x_planes = STEP_VARS_BYTES;

@@ -4,8 +4,8 @@
  *     y[m][o] = sum_i w[o][i] x[m][i]
  *
  * cuBLAS is faster at some counts of tokens, but chooses kernel and split-K by the count. Here a launch has
- * one tile of kTokens tokens, so that stream-K divides a matrix in one way; each block's part of an output is
- * one chain of mma in the order of k. bf16 becomes fp16 in registers, as in cublas_matmul.cu.
+ * one tile of kTokens tokens, so stream-K divides a matrix in one way. Each block's part of an output is one
+ * chain of mma in the order of k. bf16 becomes fp16 in registers, as in cublas_matmul.cu.
  *
  *   block  128 outputs x 128 tokens: 4 x 2 warps of 32 x 64; fragments of tokens past the last are left out
  *   stage  64 inputs: w [128][128 bytes], x [128][128 bytes], 16-byte vector c of row r at c ^ (r % 8)

@@ -6,9 +6,9 @@
  *
  * An output is one chain of wgmma in the order of k, whatever the tile: no tile is cut. Blocks are
  * persistent, and each takes every gridDim.x-th tile. A producer thread loads kStages stages of 64 inputs
- * ahead, also across the end of a tile. One or two consumer warpgroups have 64 outputs each; if there are
+ * ahead, also across the end of a tile. One or two consumer warpgroups have 64 outputs each. If there are
  * two, the producer's warpgroup gives them registers. fp16 weights are multiplied from shared memory, as x
- * is; bf16 weights become fp16 in registers (cublas_matmul.cu says what that loses).
+ * is. bf16 weights become fp16 in registers (cublas_matmul.cu says what that loses).
  *
  *   stage  w [kRows][128 bytes], x [kTokens][128 bytes], both in the 128-byte swizzle of the tensor copy
  *
