@@ -164,7 +164,7 @@ struct BackendState {
   void *lm_head_in;     /* f16 [max_logit_rows][h_stride] */
   float *logits;        /* [max_logit_rows][vocab_size] */
   float *taps;          /* [max_chunk][taps.n][hidden] x after the layers of options.taps */
-  /* A drafter's rows of the target's states (draft_take()), and the rows of a step in fp16. */
+  /* For a drafter. draft_rows: the target's states (draft_take()). draft_h: the rows of a step in fp16. */
   float *draft_rows; /* [max_chunk + 1][n_states * target_hidden] */
   /* f16 [max_chunk][n_states * target_hidden, padded]; for W_join [2 * target_hidden, padded]: the embedding,
    * then the state. */
@@ -204,7 +204,7 @@ struct BackendState {
   bool is_deferred;  /* pick n_enqueued - 1 is left to the next step: greedy, without mask or penalties */
   int n_wanted;      /* how many of the best logits a single sequence's last pick wanted; 0: all */
   int n_best;        /* how many of the best logits the last step made (StepCall.n_best); 0: all */
-  bool logits_apart; /* each GPU has only the logits that it made itself (tokens_join_logits()) */
+  bool logits_apart; /* each GPU has only its own part of the logits (tokens_join_logits()) */
   Sampled *ring; /* pinned. One sequence: pick n is in slot n % STATE_RING. Several: see RowPicks.slots. */
   uint64_t n_enqueued, n_taken;
   void *staging; /* [vocab_size] pinned, after the mask: logits or token counts that are being copied */
@@ -265,7 +265,7 @@ int state_index_outputs(const ModelConfig *config, const LayerConfig *layer);
 
 /* The backend's recurrent_bytes, state_save, state_restore, state_read and state_write. */
 size_t state_recurrent_bytes(const ModelConfig *config, int layer);
-/* The floats of a layer's n-grams, which follow its other recurrent state. */
+/* The floats of a layer's n-grams. They follow the layer's other recurrent state. */
 float *state_of_ngrams(const BackendState *s, int layer);
 Status state_save(BackendState *s, int slot, Error *err);
 Status state_restore(BackendState *s, int slot, Error *err);
@@ -294,7 +294,7 @@ Attention state_attention(const BackendState *s, int layer);
 /* The layer's current recurrent state of sequence 0; the other sequences' states follow at distances of
  * state_floats(). */
 float *state_recurrent(const BackendState *s, int layer);
-/* The recurrent states of all layers of a sequence, one after the other. */
+/* A sequence's recurrent states: those of all layers, one after the other. */
 float *state_of_sequence(const BackendState *s, int sequence);
 size_t state_floats(const ModelConfig *config, StatesType type);
 /* The segments of a step, for kernels of recurrent states; zeros for a step without span.parts. */

@@ -143,8 +143,8 @@ static Status cuda_open(BackendModel *loaded, const StateOptions *options, Backe
 
 /* --- a step */
 
-/* True if one kernel can take a step of several sequences: the logits are those of the step's last rows, all
- * rows have the same rope, and no hidden states of several sequences are kept for drafters (span.taps). */
+/* True if one kernel can take the step. The logits must be those of the step's last rows, all rows must have
+ * the same rope, and several sequences must keep no hidden states for drafters (span.taps). */
 static bool fits_fused(TokenRange span) {
   if (span.n_parts > 1 && span.taps) return false;
   for (int i = 0; i < span.n_logit_rows; i++)
@@ -154,7 +154,7 @@ static bool fits_fused(TokenRange span) {
   return true;
 }
 
-/* The step as if all rows were of its first sequence, with that sequence's position and rope. */
+/* The step as if all its rows were of the first sequence, with that sequence's position and rope. */
 static TokenRange first_of(TokenRange span) {
   const SequenceRows *part = span.parts;
   if (!part) return span;
@@ -228,7 +228,7 @@ static Status replay(BackendState *s, TokenRange span, bool *replayed, Error *er
                        .attention = span.n_tokens > 1 && !s->index.selects ? divide_attention(s, span) : 0,
                        .workspace = linear_workspace(m->linear)};
   if (span.n_logit_rows > 0) s->n_logit_rows = span.n_logit_rows;
-  /* With guesses the number of rows varies, so such a step is captured only at its fourth use. */
+  /* With guesses the number of rows varies: such a step is captured only at its fourth use. */
   const int n_uses = span.n_logit_rows > 1 ? 4 : 2;
   return step_graphs_begin(&s->graphs, &key, n_uses, m->stream, replayed, err);
 }

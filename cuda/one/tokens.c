@@ -181,7 +181,7 @@ static bool same_settings(const SamplerSettings *a, const SamplerSettings *b) {
          a->min_p == b->min_p && a->seed == b->seed;
 }
 
-/* True without penalties (they depend on the picks before) and without a mask (it is for one row). */
+/* True if there are no penalties (they depend on earlier picks) and no mask (it is for one row). */
 static bool can_pick_ahead(const Sampler *sampler) {
   return !sampler_has_penalties(sampler) && !sampler_allowed(sampler);
 }
@@ -359,7 +359,7 @@ Status tokens_pick_rows(BackendState *s, Sampler *const *samplers, Error *err) {
 Status tokens_take_rows(BackendState *s, int32_t *ids, Error *err) {
   const RowPicks *list = &s->row_picks[s->n_taken_steps++ % 2];
   if (list->n == 0) return STATUS_OK;
-  /* Where NCCL adds up, state_wait() also notices that another GPU is lost. */
+  /* With NCCL, state_wait() also notices that another GPU is lost. */
   TRY(s->loaded->reduce ? state_wait(s, err)
                         : cuda_status(cudaEventSynchronize(list->made), "a step failed", err));
   for (int i = 0; i < list->n; i++) {

@@ -27,7 +27,7 @@ typedef struct {
   bool stays;                    /* the visited matrices stay on the host */
   bool joined;                   /* the visited layer's shared expert is laid out after the other experts */
   size_t host_bytes;             /* of the matrices on the host, as the checkpoint has them */
-  size_t staging_need;           /* bytes of the largest of the host's matrices as laid out on the device */
+  size_t staging_need;           /* bytes of the host's largest matrix, as laid out on the device */
   size_t slot_bytes;             /* least size of a loading buffer: the largest indivisible piece */
   Uploader uploader;
   const BackendOptions *options;
@@ -40,8 +40,8 @@ typedef struct {
   bool streaming;  /* loading is over: matrices left on the host come one by one (weights_stream()) */
 } Loader;
 
-/* How a vector's numbers are made: `plus` is added to stored numbers, random ones lie between low and high.
- * Both are then divided by `divisor`, if that is not 0. */
+/* How a vector's numbers are made: stored numbers get `plus` added, random numbers lie between low and high.
+ * All are then divided by `divisor`, if that is not 0. */
 typedef struct {
   float plus, low, high, divisor;
 } VectorUse;
@@ -315,7 +315,7 @@ static Status lay_out_experts(const Loader *loader, DeviceLinear *to, const Sour
                                 from->part >= EXPERT_DOWN, err);
 }
 
-/* Notes a matrix on the host, which has only the staging memory on the device. */
+/* Notes a matrix that stays on the host. On the device it has only the staging memory. */
 static void keep_on_host(Loader *loader, DeviceLinear *to, const Source *from, size_t bytes) {
   BackendModel *loaded = loader->loaded;
   HostMatrix *host = &loaded->host[loaded->n_host++];

@@ -64,14 +64,14 @@ Status gpu_grow(Scratch *scratch, bool pinned, size_t bytes, const char *name, E
 /* Copies to and from GPU memory; both wait until the copy is complete. */
 Status gpu_send(Gpu *gpu, void *there, const void *here, size_t bytes, Error *err);
 Status gpu_fetch(Gpu *gpu, void *here, const void *there, size_t bytes, Error *err);
-/* Copies n_rows rows, which fill() writes, to to[n_rows][n] in GPU memory, by way of pinned memory. Several
- * threads call fill() at once. */
+/* fill() writes n_rows rows into pinned memory, from where they are copied to to[n_rows][n] in GPU memory.
+ * Several threads call fill() at once. */
 Status gpu_send_rows(Gpu *gpu, FillRow *fill, const void *user, int n_rows, int n, float *to, Error *err);
 
 /* c[r][i] = beta c[r][i] + the sum over k < n_k of a[r][k] b[i][k], for r < n_rows, i < n; if n_k is 0, c
  * stays as it is. a, b and c are in GPU memory. */
 Status gpu_product(Gpu *gpu, Rows a, int n_rows, Rows b, int n, int n_k, float beta, Rows c, Error *err);
-/* The same with a and b rounded to TF32, where the GPU has it: for the forward pass and its statistics. */
+/* The same with a and b rounded to TF32, if the GPU has TF32: for the forward pass and its statistics. */
 Status gpu_product_tf32(Gpu *gpu, Rows a, int n_rows, Rows b, int n, int n_k, float beta, Rows c, Error *err);
 
 /* The functions of Quantizer that are not in state.c. */

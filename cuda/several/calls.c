@@ -1,5 +1,5 @@
-/* calls.c - see calls.h. Always true: what a message says of its own size is checked, so that a rank of
- * another build ends with an error. */
+/* calls.c - see calls.h. Always true: the sizes that a message states are checked, so a rank of another build
+ * ends with an error. */
 #include "cuda/several/calls.h"
 
 #include <string.h>

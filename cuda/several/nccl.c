@@ -122,7 +122,7 @@ Status nccl_make_id(NcclId *id, Error *err) {
 
 /* --- the end */
 
-/* First waits up to ABORT_WAIT_MS for the mutex `call`, until no thread is within NCCL. A thread that is in
+/* First waits for the mutex `call`, at most ABORT_WAIT_MS, so that no thread is within NCCL. A thread that is
  * there for longer waits for other ranks, and only the abort ends its wait. */
 static void *abort_comm(void *user) {
   NcclRank *rank = user;

@@ -62,8 +62,8 @@ static void note_loss(Ranks *r, int from, const char *reason) {
   error_set(&r->why, STATUS_FAILED, "%srank %d on %s: %s", who, from, r->links[from].host, reason);
 }
 
-/* Notes that a rank is lost, and ends every wait for a rank. Then rank 0 ends the other ranks, and itself if
- * it waits in NCCL for ranks to join; another rank ends itself. */
+/* Notes that a rank is lost, and ends every wait for a rank. Then rank 0 ends the other ranks; if it waits in
+ * NCCL for ranks to join, it also ends itself. Any other rank ends itself. */
 static void lose(Ranks *r, int from, const char *reason) {
   pthread_mutex_lock(&r->lock);
   const bool first = !r->lost, joining = r->joining;

@@ -1,5 +1,5 @@
-/* several.c - see several.h. Always true: each function makes the GPU that it needs current, and may leave
- * any GPU current; a step is enqueued on all GPUs before anything waits for one of them. */
+/* several.c - see several.h. Always true: each function makes current the GPU that it needs, and may leave
+ * any GPU current. A step is enqueued on all GPUs before anything waits for one of them. */
 #include "cuda/several/several.h"
 
 #include <omp.h>

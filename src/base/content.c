@@ -1,7 +1,7 @@
 /* content.c - see content.h.
  *
- * Always true: a cached hash is of bytes that were read while the file had the cached stamp, at a time when
- *              every later change of the file gives another stamp. */
+ * Always true: a cached hash is of bytes that were read while the file had the cached stamp, and every later
+ *              change of the file gives another stamp. */
 #include "base/content.h"
 
 #include <stdio.h>

@@ -417,7 +417,7 @@ Status atomic_file_sync(AtomicFile *file, Error *err) {
 }
 
 /* Closes the written file: close() reports what a network file system could not store, so no file gets its
- * name before it is closed. Every close() of a descriptor reports this, even if a duplicate stays open: an
+ * name before it is closed. Every close() of a descriptor reports this, even if a duplicate stays open. So an
  * unnamed file keeps a duplicate, by which it is linked later. */
 static Status close_written(AtomicFile *file, Error *err) {
   const int descriptor = file->descriptor;
@@ -498,7 +498,7 @@ void atomic_file_abort(AtomicFile *file) {
 
 const char content_format_gguf[] = "a GGUF file", content_format_utf16[] = "UTF-16 text";
 
-/* A format is recognised by `size` bytes at offset `at` and, unless `then` is NULL, by four at then_at. */
+/* A format is recognised by `size` bytes at offset `at` and, unless `then` is NULL, four bytes at then_at. */
 static const struct {
   size_t at, size;
   const char *bytes;

@@ -81,8 +81,8 @@ char *path_join(const char *directory, const char *name, Error *err);
 /* The part of `path` before its last component, or ".", likewise in new memory. */
 char *path_directory(const char *path, Error *err);
 
-/* Writes all bytes, whatever short writes, signals and non-blocking mode do. A closed pipe gives STATUS_PIPE
- * with an empty message, any other failure STATUS_FAILED naming `name`. */
+/* Writes all bytes, despite short writes, signals and non-blocking mode. A closed pipe gives STATUS_PIPE with
+ * an empty message. Any other failure gives STATUS_FAILED; its message has `name`. */
 Status descriptor_write(int descriptor, const char *name, const void *bytes, size_t size, Error *err);
 
 /* A file that appears at `path` complete or not at all: it is written without a name in its directory (if
@@ -105,8 +105,8 @@ Status atomic_file_hide(AtomicFile *file, Error *err); /* its mode will be 0600,
 /* True if a new file will be at `path`; false for a device, a fifo or a redirection, written directly. */
 bool atomic_file_is_new(const AtomicFile *file);
 Status atomic_file_write(AtomicFile *file, const void *bytes, size_t size, Error *err);
-/* Syncs the data written so far to the disk, so that atomic_file_commit() has little more to do than to give
- * the file its name. */
+/* Syncs the data written so far to the disk. Little more than the naming is then left to
+ * atomic_file_commit(). */
 Status atomic_file_sync(AtomicFile *file, Error *err);
 Status atomic_file_commit(AtomicFile *file, Error *err); /* releases the file, also on failure */
 /* Commits without replacing: *placed is false if `path` exists already, and the new file is then dropped. */

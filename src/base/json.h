@@ -34,8 +34,8 @@ typedef struct {
  * At most 32 skips. */
 Status json_parse(const char *name, Status refused, const char *text, size_t size, JsonSkip *skips,
                   size_t n_skips, Json **tree, Error *err);
-/* json_parse() of a file that Python may have written: Infinity is a value, too; in the tree it is the object
- * that transformers 5 writes, {"__float__": "Infinity"}. */
+/* json_parse() of a file that Python may have written: Infinity is a value, too. In the tree Infinity is the
+ * object that transformers 5 writes, {"__float__": "Infinity"}. */
 Status json_parse_python(const char *name, Status refused, const char *text, size_t size, Json **tree,
                          Error *err);
 void json_free(Json *tree);
@@ -53,7 +53,7 @@ size_t json_count(const Json *value);       /* elements of an array, members of 
 const Json *json_first(const Json *value);  /* first element or member, or NULL */
 const Json *json_next(const Json *element); /* the next one; NULL after the last, and for NULL */
 const char *json_key(const Json *element);  /* the key of a member, with U+0000 as C0 80 */
-/* Gives the bytes of a member's key, which may hold NULs. Only such a key is decoded, into the storage
+/* Gives the bytes of a member's key. The key may hold NULs: only then is it decoded, into the storage
  * `decoded`. */
 Status json_key_bytes(const Json *element, Buffer *decoded, const char **bytes, size_t *size, Error *err);
 /* The bytes of a string, which may hold NULs, and their number. PRECOND json_is_string(). */

@@ -8,7 +8,7 @@
 #define JSON_MAX_DEPTH 512
 #define JSON_MAX_SIZE  ((size_t)1 << 30)
 #define JSON_MAX_SKIPS 32
-/* Bounds the memory of a tree, where two bytes of text can take a hundred. */
+/* Bounds the memory of a tree: two bytes of text can take a hundred bytes there. */
 #define JSON_MAX_VALUES ((size_t)1 << 20)
 
 /* First byte of a cJSON string that represents a number; not valid in UTF-8. */

@@ -232,8 +232,8 @@ static Status number(Validator *v) {
 
 /* --- members */
 
-/* The subset of the skips in the bit mask `below` whose paths continue through this key; *whole: the skip
- * whose path ends with this key, or NULL. */
+/* Returns those skips of the bit mask `below` whose paths continue through this key. *whole: the skip whose
+ * path ends with this key, or NULL. */
 static uint32_t follow_skips(const Validator *v, uint32_t below, const char *key, size_t size,
                              JsonSkip **whole) {
   uint32_t going_on = 0;

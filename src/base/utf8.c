@@ -3,7 +3,7 @@
  * Always true: nothing is read past `size`, whatever the bytes. */
 #include "base/utf8.h"
 
-/* Length of a sequence that begins with `lead`, or 0, and the range of its second byte. */
+/* Length of a sequence that begins with `lead`, or 0. *low, *high: the range of its second byte. */
 static int sequence_length(unsigned char lead, unsigned char *low, unsigned char *high) {
   *low = 0x80, *high = 0xbf;
   if (lead < 0x80) return 1;

@@ -91,9 +91,9 @@ Status device_check_elsewhere(const Device *device, Error *err);
 enum { DEVICE_NAME_SIZE = 256 };
 void device_describe(const Device *device, char out[DEVICE_NAME_SIZE]);
 
-/* Reports the device's free bytes, at most --gpu-memory, and the bytes that weights take. Unless
- * without_copies is set, copies of weights (DeviceMemory.copies) are made, and count as weights, if they take
- * at most half of what the weights leave free: the other half is for a context. */
+/* Reports the device's free bytes, at most --gpu-memory, and the bytes that weights take. Copies of weights
+ * (DeviceMemory.copies) count as weights. They are made if without_copies is not set and they take at most
+ * half of what the weights leave free: the other half is for a context. */
 Status device_memory(const Device *device, const Model *model, DeviceMemory *memory, Error *err);
 
 /* "experts of layers 30 to 47": the weights that stay on the host. */
@@ -126,10 +126,10 @@ Status device_room(const Device *device, const Model *model, size_t *bytes, Erro
  * Valid after device_fit(). */
 const ModelConfig *device_config(const Device *device, const Model *model);
 
-/* Makes room for a session of this size: weights that do not fit beside it will stay in the host's memory, if
- * the device has memory of its own. Refuses (STATUS_FAILED, with needed and free bytes) what both memories
- * together do not hold; `invariant` needs all weights in the GPU's memory. After several calls there is room
- * for the largest session. */
+/* Makes room for a session of this size. If the device has memory of its own, weights that do not fit beside
+ * the session will stay in the host's memory. Refuses (STATUS_FAILED, with needed and free bytes) what both
+ * memories together do not hold; `invariant` needs all weights in the GPU's memory. After several calls there
+ * is room for the largest session. */
 Status device_check_memory(Device *device, const Model *model, const StateOptions *options, Error *err);
 
 /* device_check_memory() for a session of `state` bytes. */

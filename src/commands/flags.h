@@ -205,8 +205,7 @@ const FlagGroup *interface_group(const Interface *interface, size_t index);
 /* Returns the flags of all groups of interface_group() in turn, then NULL. *offset: of the flag's value in
  * the options. */
 const Flag *interface_flag(const Interface *interface, size_t index, size_t *offset);
-/* Finds the command's own flag with the name text[0..size), not --help or --no-config; NULL: there is
- * none. */
+/* Finds the command's own flag text[0..size), which is not --help or --no-config; NULL: there is none. */
 const Flag *interface_find(const Interface *interface, const char *text, size_t size, size_t *offset);
 
 /* The flags of one invocation. given[i] is flag i as the command line or a setting spells it, or {NULL}. */

@@ -71,8 +71,8 @@ static void progress_alone(void *user, const EngineRequest *request, const Engin
   if (sink->prefilling) sink->prefilling(sink->user, done, total);
 }
 
-/* Interruptions are watched by the request (GenerateOptions.interrupted), not by the job, so that the answer
- * still gets its last text and result. */
+/* The request watches for interruptions (GenerateOptions.interrupted), the job does not: so the answer still
+ * gets its last text and result. */
 static Status answer_alone(Assistant *a, Answer *answer, EngineRequest *request, Error *err) {
   Alone alone = {.request = request, .answer = answer};
   const EngineJob job = {.next = next_alone, .done = done_alone, .user = &alone, .progress = progress_alone};

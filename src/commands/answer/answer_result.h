@@ -30,8 +30,8 @@ typedef struct {
   /* Receives text as soon as it is final and in *answer: whole characters, size > 0. With `extracts`, an
    * answer's text is code. May be NULL. */
   Status (*text)(void *user, TextKind kind, const char *text, size_t size, Error *err);
-  /* Called between steps of the prefill, and of LongRoPE's recomputation during an answer, with the tokens
-   * done and in total; may be NULL. */
+  /* Called between steps of the prefill, and of LongRoPE's recomputation during an answer. done, total:
+   * numbers of tokens. May be NULL. */
   void (*prefilling)(void *user, int done, int total);
   void *user;
 } AnswerSink;
@@ -62,8 +62,8 @@ typedef struct {
   char text[128];
 } AnswerLack;
 AnswerLack answer_lack(const AnswerResult *result, const Assistant *assistant);
-/* True if a limit or a loop cut a form, a call or the code block of -x before it was complete: a failure,
- * since the reader cannot use the answer. */
+/* True if a limit or a loop cut a form, a call or the code block of -x before it was complete. This is a
+ * failure: the reader cannot use the answer. */
 bool answer_is_incomplete(const AnswerResult *result, const Assistant *assistant);
 
 double answer_per_second(long long n, double ms); /* 0 unless both are positive */

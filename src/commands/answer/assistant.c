@@ -527,8 +527,8 @@ static bool is_always_batch(const Assistant *a) {
   return a->flags->device.states != STATES_F32 || (a->device.invariant && a->device.backend->memory);
 }
 
-/* True if this process keeps the model, and has a session for clients that ask one at a time. Any one reason
- * suffices: a backend without pages has no batch, on a GPU a batch rounds differently, and a batch cannot
+/* True if this process keeps the model, and has a session for clients that ask one at a time. One reason
+ * suffices: a backend without pages has no batch; on a GPU a batch rounds differently; a batch cannot
  * continue from a recurrent state. There is no session if is_always_batch(). */
 static bool holds_session(const Assistant *a) {
   const Backend *backend = a->device.backend;
@@ -545,7 +545,7 @@ static bool has_batch(const Assistant *a) {
   return !has_session(a) || a->batch_options.n_sequences > 1;
 }
 
-/* Bytes of the session that a process which keeps the model has beside a batch; 0: it has none. */
+/* Bytes of the session beside a batch, in a process that keeps the model; 0: there is no such session. */
 static size_t session_beside(const Assistant *a) {
   const Backend *backend = a->device.backend;
   const ModelConfig *config = device_config(&a->device, a->model);
@@ -561,9 +561,9 @@ static int n_batch_guesses(const Assistant *a) {
   return asked ? a->session_options.n_guesses : 0;
 }
 
-/* The number of drafters for --draft: at least 1 and at most MOST, as many as take together at most a quarter
- * of `left` bytes. With more sequences, a step without guesses costs less per token (scripts/FIGURES.md,
- * "Speculative decoding"). If there is no --draft, the number is 0: each sequence has a drafter (batch.h). */
+/* The number of drafters for --draft: at most MOST, as many as fit a quarter of `left` bytes, but at least 1.
+ * With more sequences, a step without guesses costs less per token (scripts/FIGURES.md, "Speculative
+ * decoding"). If there is no --draft, the number is 0: each sequence has a drafter (batch.h). */
 static int n_batch_drafters(const Assistant *a, const DraftSource *source, size_t left) {
   enum { MOST = 8 };
   int n = MOST;
@@ -632,8 +632,8 @@ static Status choose_sizes(Assistant *a, size_t n_prompt, int n, Error *err) {
   return choose_batch(a, n, err);
 }
 
-/* Takes the sizes from the process that keeps the model; *fits is false if its context is too short for the
- * prompt and another process's could be longer. */
+/* Takes the sizes from the process that keeps the model. *fits is false if that process's context is too
+ * short for the prompt, and another process's could be longer. */
 static Status start_remotely(Assistant *a, size_t n_prompt, int n, bool *fits, Error *err) {
   const WireState *facts = remote_facts(a->remote);
   const int asked = asked_context(a), maximum = a->model->config.max_position;

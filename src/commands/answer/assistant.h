@@ -29,7 +29,7 @@ typedef struct {
 
 /* Sampler settings from the flags, else from the checkpoint. The seed is the flag's, or 0. */
 SamplerSettings sampling_settings(const SamplingFlags *flags, const GenerationDefaults *defaults);
-/* Prints a note on flags that --temp 0 leaves without effect; no error, as scripts may always give them. */
+/* Prints a note on flags that --temp 0 leaves without effect. No error: scripts may always give them. */
 void sampling_note_idle(const SamplingFlags *flags);
 /* SamplingFlags with no flag given. */
 #define SAMPLING_NOT_GIVEN                                                                                   \
@@ -181,8 +181,8 @@ Status assistant_check_prompt(const Assistant *assistant, size_t n_prompt, int n
  * meanwhile. Steps read files on a CPU, and for weights that a limit keeps out of a GPU's memory. */
 Status assistant_check_weights(const Assistant *assistant, Error *err);
 
-/* Chooses the context (the prompt must fit it), checks memory, loads weights, opens the engine; or leaves all
- * this to a process that keeps the model, which it starts if --keep asks for one. */
+/* Chooses the context (the prompt must fit it), checks memory, loads weights, opens the engine. Or leaves all
+ * this to a process that keeps the model, and starts one if --keep asks for it. */
 Status assistant_start(Assistant *assistant, size_t n_prompt, Error *err);
 
 /* assistant_start() for up to `n` sequences at once; 0: as many as measurements favour and the free memory

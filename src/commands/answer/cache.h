@@ -1,6 +1,6 @@
-/* cache.h - the prefix cache of a command: its directory, key, lookups and stores. Environment:
- * XDG_CACHE_HOME, else HOME/.cache, contains the directory auk/ if no flag names one. A problem with the
- * cache never fails an answer: the prompt is prefilled, and a note reports the problem (with -v each one). */
+/* cache.h - the prefix cache of a command: its directory, key, lookups and stores. If no flag names its
+ * directory, the cache is in $XDG_CACHE_HOME/auk, else in $HOME/.cache/auk. A problem with the cache never
+ * fails an answer: the prompt is prefilled, and a note reports the problem (with -v each one). */
 #pragma once
 
 #include "base/content.h"

@@ -30,8 +30,8 @@ typedef struct {
   double cost; /* time of one guess, as a fraction of the target's step */
 } Guesser;     /* starts zeroed */
 
-/* Opens the draft model, if there is one. Refuses a model that was not trained for the target if its tokens
- * are not the target's (tokenizer NULL: takes any). */
+/* Opens the draft model, if there is one. A model that was not trained for the target must have the target's
+ * tokens, or it is refused (tokenizer NULL: any tokens will do). */
 Status guesser_open(const GuessFlags *flags, const Model *target, const Tokenizer *tokenizer,
                     const Device *device, Guesser *guesser, Error *err);
 /* Sets the session's drafter and its number of guesses, before the session's sizes are known. */

@@ -121,8 +121,8 @@ static size_t count_places(const char *frame) {
   return n;
 }
 
-/* Takes `text`, the value of one -p or the text of -P (NULL: none). With an input it becomes the frame of the
- * prompt, without one the input itself. STATUS_USAGE if text and input are both empty. */
+/* Takes `text`, the value of one -p or the text of -P (NULL: none). If there is an input, `text` becomes the
+ * frame of the prompt; otherwise it becomes the input. STATUS_USAGE if text and input are both empty. */
 static Status set_text(const char *text, bool has_input, Prompt *prompt, Error *err) {
   const bool is_empty = prompt->input.size == 0 && (!text || !*text);
   if (is_empty && text)

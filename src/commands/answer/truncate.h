@@ -19,7 +19,7 @@ typedef struct {
   size_t begin, end; /* bytes [begin, end) of the text were cut */
 } TruncationResult;
 
-/* On entry ids has the whole prompt, longer than the room; afterwards, the cut prompt. Cuts are at token
+/* ids: on entry the whole prompt, longer than the room; on return the cut prompt. Cuts are at token
  * boundaries of the text encoded alone (estimated if the tokenizer changes the text), never within a
  * character. STATUS_USAGE, with the counts, if the prompt does not fit even without the text. */
 Status truncate_text(const Truncator *truncator, const char *text, size_t size, IdList *ids,

@@ -23,8 +23,8 @@ extern const Flag talk_flags[5];
 /* True if standard input and standard output are both terminals. */
 bool chat_is_interactive(void);
 
-/* Runs a chat until the user leaves, standard input ends or the device fails while it answers a message;
- * without a terminal, any failure ends it. Unless standard input and one of the outputs are terminals, lines
- * of standard input are messages and commands, and standard output gets only the answers. The texts of
+/* Runs a chat until the user leaves, standard input ends, or the device fails while it answers a message;
+ * without a terminal, any failure ends the chat. If standard input is no terminal, or neither output is one,
+ * lines of standard input are messages and commands, and standard output gets only the answers. The texts of
  * `files` (NULL: none) come in front of the first message. */
 Status chat_run(const AssistantFlags *flags, const TalkFlags *talk, const StringList *files, Error *err);

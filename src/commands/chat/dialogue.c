@@ -213,9 +213,8 @@ typedef struct {
   size_t n_tokens;
 } Forgotten;
 
-/* Encodes the conversation, without its oldest turns if it is too long and they may be dropped. The
- * conversation keeps these turns until the answer is complete. *fits is false if the user refused to drop
- * them. */
+/* Encodes the conversation. Leaves out its oldest turns if it is too long and they may be dropped; the
+ * conversation keeps them until the answer is complete. *fits is false if the user refused to drop them. */
 static Status make_room(Dialogue *d, IdList *ids, Forgotten *forgotten, bool *fits, Error *err) {
   const Conversation *c = &d->conversation;
   size_t n_ctx = (size_t)assistant_n_ctx(&d->assistant), room = wanted_room(d);

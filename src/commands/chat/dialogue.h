@@ -81,13 +81,13 @@ Status dialogue_answer(Dialogue *dialogue, bool *answered, Error *err);
  * removed again. */
 Status dialogue_send(Dialogue *dialogue, const char *text, size_t size, Error *err);
 
-/* Takes `text` as the result of the first call that has none; answers once every call has its result, and
- * drops this result again if no answer comes. STATUS_USAGE if no call waits. */
+/* Takes `text` as the result of the first call without one. Answers when every call has its result. If no
+ * answer comes, drops this result again. STATUS_USAGE if no call waits. */
 Status dialogue_give_result(Dialogue *dialogue, const char *text, size_t size, Error *err);
 /* Appends a line for each call that waits for a result. */
 Status dialogue_list_calls(const Dialogue *dialogue, Buffer *out, Error *err);
-/* Runs --tool-command for each call without a result. Without this flag, or if may_run is false or the answer
- * was interrupted, only says how to give results. *answer: the command gave all results, which need an
+/* Runs --tool-command for each call without a result. Only says how to give results if there is no such flag,
+ * may_run is false, or the answer was interrupted. *answer: the command gave all results, and they need an
  * answer. */
 Status dialogue_run_tools(Dialogue *dialogue, bool may_run, bool *answer, Error *err);
 /* Keeps the conversation if it has changed. A failure is reported once and stops nothing. */

@@ -16,8 +16,8 @@ typedef struct {
   size_t n;          /* number of calls without a result, from this one on; 0: there is no such call */
 } WaitingCall;
 
-/* Finds a call of the last answer by its number among the calls without a result; call->n is 0 if there are
- * fewer. `object` gets the text that the spans point into. */
+/* Finds call number `index` (from 0) among those calls of the last answer that have no result. call->n is 0
+ * if there are fewer. `object` gets the text that the spans point into. */
 static void find_waiting(const Conversation *c, size_t index, Buffer *object, WaitingCall *call) {
   size_t at = c->count, n_results = 0, n = 0;
   *call = (WaitingCall){.n = 0};

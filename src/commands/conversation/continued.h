@@ -23,8 +23,8 @@ Status continued_open(Continued *continued, const OptionalText *resume, const As
                       Conversation *conversation, Error *err);
 /* Adds advice to the failure of assistant_open() if the model is the chat's. */
 Status continued_refuse(const Continued *continued, Status status, Error *err);
-/* Takes model, template and the message of -sys from the open assistant, but not the message if a kept chat
- * goes on and -sys is from the settings file. *note has a text if the chat continues with another model. */
+/* Takes model, template and the message of -sys from the open assistant. If a kept chat goes on, -sys of the
+ * settings file is not taken. *note has a text if the chat continues with another model. */
 Status continued_begin(Continued *continued, const Assistant *assistant, Conversation *conversation,
                        Error *note, Error *err);
 Status continued_add_answer(const Continued *continued, Conversation *conversation, const AnswerText *answer,

@@ -34,7 +34,7 @@ Status conversation_write(const Conversation *conversation, const ConversationHe
 Status conversation_save(const Conversation *conversation, const ConversationHead *head, const char *path,
                          Error *err);
 
-/* Reads a file of this format, or an array of messages alone, into an empty conversation, and other members
+/* Reads a file of this format, or an array of messages alone, into an empty conversation. Other members go
  * into a zeroed head (NULL: not wanted). Roles are system, user, assistant and tool; content is a string,
  * null, absent, or a list of parts of type "text". Parts of other types (images) are refused (STATUS_USAGE),
  * with the number of the message. An answer that names no model gets the head's. */

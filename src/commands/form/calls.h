@@ -1,5 +1,5 @@
-/* calls.h - calls of functions within an answer: free text first, then calls that have the form of their
- * schemas, between marks such as <tool_call> (a bare call: the whole answer, no marks), then nothing. */
+/* calls.h - calls of functions within an answer: free text, then calls between marks such as <tool_call>,
+ * then nothing. A bare call is the whole answer, without marks. Calls have the form of their schemas. */
 #pragma once
 
 #include "commands/form/bound.h"

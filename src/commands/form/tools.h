@@ -42,8 +42,8 @@ typedef struct {
 } Tools;                    /* starts zeroed */
 
 /* Reads the functions, finds the template's format and compiles the form of calls into `form`. Refuses
- * (STATUS_USAGE) templates without tools or with calls in a form that auk or the tokenizer does not know, and
- * functions without a name of their own or with parameters that are no schema. PRECOND chat is not NULL */
+ * (STATUS_USAGE) templates without tools, or whose form of calls auk or the tokenizer does not know. Refuses
+ * functions without a name of their own, or with parameters that are no schema. PRECOND chat is not NULL */
 Status tools_open(const ToolFlags *flags, const FormFlags *schema_flags, const Chat *chat,
                   const Tokenizer *tokenizer, int vocab_size, Tools *tools, AnswerForm *form, Error *err);
 void tools_release(Tools *tools);
@@ -52,6 +52,6 @@ void tools_release(Tools *tools);
 Status tools_read_calls(const Tools *tools, const char *text, size_t size, Buffer *calls, Error *err);
 /* Appends the lines of calls as the value of "tool_calls" of a message, as chat templates take it. */
 Status tools_write_calls(const Buffer *calls, Buffer *out, Error *err);
-/* Appends the members "tool_calls", "tool_call_id" and "name", if the message has them, as JSON members
- * without braces, as ChatMessage holds them. index: the message's number, for errors. */
+/* Appends the message's members "tool_calls", "tool_call_id" and "name", if it has them, without braces, as
+ * ChatMessage.members holds them. index: the message's number, for errors. */
 Status tools_append_members(JsonSpan message, size_t index, Buffer *out, Error *err);

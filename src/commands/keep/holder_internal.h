@@ -42,7 +42,7 @@ typedef struct Holder {
   int image; /* descriptor of the tokenizer's image (tokenizer_image_make()), or -1 */
   bool image_tried;
   bool stops;
-  double deaf_until_ms; /* no client is accepted until then, since memory or descriptors ran out */
+  double deaf_until_ms; /* until then no client is accepted: memory or descriptors ran out */
   Caller **callers;     /* [n_callers] */
   size_t n_callers, callers_capacity;
   Request **requests; /* [n_requests] in the order of their arrival */

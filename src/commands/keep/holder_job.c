@@ -217,8 +217,8 @@ static EngineRequest begin(Holder *h, Request *r) {
   return engine_request(r);
 }
 
-/* True if the request needs the session (`alone`) while the session computes another request of the same
- * client (which expects its answers one after the other), or a cancelled request that is about to end. */
+/* True if the request needs the session (`alone`) while another request has it: one of the same client, which
+ * expects its answers one after the other, or a cancelled one, which is about to end. */
 static bool waits_for_session(const Holder *h, const Request *r) {
   const EngineRequest *other = engine_in_session(h->assistant->engine);
   const Caller *caller = other ? ((const Request *)other->user)->caller : NULL;

@@ -1,11 +1,10 @@
 /* launch.c - see launch.h.
  *
  * The process is the grandchild of the client (another auk process), in a session of its own: a terminal that
- * closes does not end it, no process has to wait for it, and it inherits no descriptors, so that a reader of
- * the client's output sees end of file. It executes the program again, since neither OpenMP's threads nor a
- * CUDA context outlive a fork. Other clients use it too, so it inherits no variables, limits or ignored
- * signals that would harm them. Niceness and cores stay, as they are part of the key
- * (place.h). */
+ * closes does not end it, and no process has to wait for it. It inherits no descriptors, so a reader of the
+ * client's output sees end of file. It executes the program again: neither OpenMP's threads nor a CUDA
+ * context outlive a fork. Other clients use it too, so it inherits no variables, limits or ignored signals
+ * that would harm them. Niceness and cores stay: they are part of the key (place.h). */
 #include "commands/keep/launch.h"
 
 #include <errno.h>
@@ -25,8 +24,7 @@
 
 /* --- the command line of the process */
 
-/* Appends the arguments, each with a NUL after it. Paths are absolute, since the process changes its
- * directory. */
+/* Appends the arguments, each with a NUL after it. Paths are absolute: the process changes its directory. */
 static Status put_all(Buffer *line, const AssistantFlags *flags, const ModelPlace *place,
                       const WireHello *hello, Error *err) {
   const DeviceFlags *device = &flags->device;
@@ -74,7 +72,7 @@ static char **passed_environment(Error *err) {
   return list;
 }
 
-/* Raises this process's soft limits (memory, ...) to the hard limits; the limit of open files, to at most
+/* Raises this process's soft limits (memory, ...) to the hard limits, but that of open files at most to
  * MOST_FILES. Limits of stacks (threads.c) and core files stay as they are. */
 static void raise_limits(void) {
   enum { MOST_FILES = 1 << 16 };

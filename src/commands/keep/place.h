@@ -11,8 +11,8 @@
  * them, device flags, CUDA_VISIBLE_DEVICES, niceness and cores. */
 Status keep_key(const AssistantFlags *flags, const Model *model, Buffer *key, Error *err);
 
-/* "$XDG_RUNTIME_DIR/auk", else "/tmp/auk-UID", in new memory: refused (STATUS_FAILED) if other users may
- * enter it. make: creates it if it is missing. */
+/* The directory "$XDG_RUNTIME_DIR/auk", else "/tmp/auk-UID", in new memory. Refused (STATUS_FAILED) if other
+ * users may enter it. make: creates it if it is missing. */
 Status keep_directory(bool make, char **path, Error *err);
 /* DIRECTORY/HASH of the key and `ending` (".sock", ".lock"), in new memory. */
 Status keep_path(const char *directory, const Buffer *key, const char *ending, char **path, Error *err);

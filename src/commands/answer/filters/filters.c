@@ -143,7 +143,7 @@ static Status limit_thought(Filters *f, TokenReply *reply, Error *err) {
   return STATUS_OK;
 }
 
-/* True if a loop ends the answer: not with -n, --ignore-eos, or a thought that its budget will end. */
+/* True if a loop ends the answer; not with -n or --ignore-eos, nor in a thought that its budget will end. */
 static bool obeys_repetition(const Filters *f) {
   const Assistant *a = f->assistant;
   const bool thought_will_close = in_thought(f) && f->budget >= 0;
@@ -181,8 +181,7 @@ static Status allow(void *user, const uint64_t **mask, Error *err) {
   return STATUS_OK;
 }
 
-/* Writes a token's scores past the list's end. take() then counts them, except for an end token, for which it
- * is not called. */
+/* Writes a token's scores past the list's end. take() then counts them; it is not called for an end token. */
 static Status score(void *user, const TokenScore *scores, Error *err) {
   ScoreList *to = &((Filters *)user)->text.sink->answer->scores;
   const size_t n = (size_t)to->n_best + 1;
