@@ -34,8 +34,8 @@ static int places_of(int asked) {
 }
 
 /* Bytes of the tickets. A ticket counts the blocks that have finished; the last block merges the splits.
- * Layers of all sizes share the tickets, which stay zero between launches, so the size must not depend on the
- * layer. */
+ * Layers of all sizes share the tickets, and tickets stay zero between launches. So the size must not depend
+ * on the layer. */
 static size_t tickets_bytes(int unit_places) {
   return (size_t)std::max((int)MAX_HEADS, unit_places) * sizeof(int);
 }

@@ -237,8 +237,8 @@ struct Seen {
 
 /* A warp's online softmax of each column, in mma's layout: lane 4 g + t has columns 8 n + 2 t + c. A key's
  * weight is 2^(score - shift), with 8 bits times the scale of its value. Raising a shift takes a maximum over
- * lanes and a product for each output. So a column's shift is raised only before a weight gets too large for
- * fp16, or with 8 bits before the column's sum gets too large. This is rare after the first keys. */
+ * lanes and a product for each output. So a column's shift is raised only where a weight would be too large
+ * for fp16, or with 8 bits the column's sum. This is rare after the first keys. */
 template <typename T, int kHeadDim, int kTiles> struct OnlineSoftmax {
   static constexpr int kCached = row_stride<T>(kHeadDim), kSteps = kHeadDim / 16; /* steps of 16 dims */
   /* After its shift was raised, a column's largest weight is at most 2^kRaisedLog2; until then kMostWeight.
@@ -745,9 +745,9 @@ int blocks_at_once(size_t bytes) {
   return 132 * std::min(5, (int)((228 << 10) / (bytes + 1024)));
 }
 
-/* Heads of 512 take one stage (in fp16 two fit no chip). Other heads take two, unless two need more than 64
- * KB and either do not fit this chip (sm_75), or all blocks run at once only with one stage: a second wave of
- * a few blocks takes as long as the first. Results have the same bits. */
+/* Heads of 512 take one stage (in fp16 two fit no chip). Other heads take two if two need at most 64 KB. Else
+ * they take two, except where two do not fit this chip (sm_75), or where all blocks run at once with one but
+ * not with two: a second wave takes as long as the first. Results have the same bits. */
 template <typename T, int kHeadDim, int kTiles, bool kCapped, bool kPlanes>
 Status launch_of(const AttentionArgs &a, int n_tokens, int n_blocks, cudaStream_t stream, Error *err) {
   constexpr int kStages = kHeadDim > 256 ? 1 : 2;

@@ -1,7 +1,7 @@
 /* chosen.h - sparse attention: each row attends only to the positions that its index queries have chosen
  * (ops/index.h), with a KV cache in fp16: softmax(scale * q k) v. Reference: src/cpu/mixers/sparse.c.
  *
- * Grids depend only on the number of rows and on sizes, and kernels read positions from device memory, so a
+ * Grids depend only on the number of rows and on sizes. Kernels read positions from device memory. So a
  * captured launch serves every step. A row gets the same bits whatever other rows are in the step. A row of
  * position -1 is padding: nothing is written for it. */
 #pragma once

@@ -60,7 +60,7 @@ typedef struct {
   int max_tokens;               /* tokens that the workspace was made for; only read with segments */
 } DeltaRule;
 
-/* True if a step of n_tokens tokens can make b and a from the rows of `gates`, which saves a launch. */
+/* True if a step of n_tokens tokens can make b and a from the rows of `gates`. This saves a launch. */
 bool delta_step_takes(const DeltaRule *rule, const DeviceLinear *gates, int n_tokens);
 
 /* Step for 1 to 8 tokens (with states of 16 bits 1), else chunks; plain where neither can run. */

@@ -2,8 +2,8 @@
  *
  * out[token] (+)= sum over its choices of their parts, always in one order
  *
- * Where the next matmul takes int8 planes (linear/quantise.cuh; FewExperts.next), the kernel also makes these
- * of the new rows, times the next norm's weight. */
+ * Where the next matmul takes int8 planes (linear/quantise.cuh; FewExperts.next), the kernel also makes
+ * planes of the new rows, times the next norm's weight. */
 #include "cuda/kernels/experts/few_list.cuh"
 #include "cuda/kernels/linear/kernel.cuh"
 #include "cuda/kernels/linear/quantise.cuh"

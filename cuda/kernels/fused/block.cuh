@@ -305,7 +305,7 @@ static __device__ __noinline__ void report_hang(StepHang *h, int warp, int lane,
   __trap();
 }
 
-/* Registers of a thread. A block starts with 96 for each of its 640 threads, since an SM has 65,536. */
+/* Registers of a thread. A block starts with 96 for each of its 640 threads, because an SM has 65,536. */
 constexpr int kMultiplyRegisters = 104, kOtherRegisters = 64;
 static_assert(kMultiplyRegisters * STEP_THREADS + kOtherRegisters * (STEP_ALL_THREADS - STEP_THREADS) <=
                   96 * STEP_ALL_THREADS,
@@ -683,7 +683,7 @@ template <class B> __device__ __forceinline__ int cached_positions(const B &b) {
   else
     return b.args.call.parts[0].pos;
 }
-/* i, at most 32, divided by the number of sequences, which is 8 at most. */
+/* i divided by the number of sequences. PRECOND i is at most 32, the number at most 8. */
 template <class B> __device__ __forceinline__ int by_parts(const B &b, int i) {
   if constexpr (B::kSeveral)
     return i * b.spans().inverse >> 8;

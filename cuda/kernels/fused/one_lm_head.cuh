@@ -28,7 +28,7 @@ template <class B> __device__ __forceinline__ bool screens(const B &b) {
 }
 
 /* Loads this block's stages of lm_head, by the first loading warp. With lm_head in 8 bits the second loading
- * warp loads the rows' tails, which follow all rows in a stage. */
+ * warp loads the rows' tails. In a stage the tails follow all rows. */
 template <class B, int kKind> __device__ __forceinline__ void load_lm_head(Copier<B, kKind> &loader) {
   const B &b = loader.b;
   const StepPlan &p = b.plan;

@@ -2,9 +2,9 @@
  *
  *     sums[k][row] = sum over the groups of warp k (s (sum q X - z sum X) d),   x = d X (quantise.cuh)
  *
- * First all warps quantise the activations into int8 planes in shared memory, a group of 128 each at a time,
- * unless x came as planes (one_residual.cuh). Stage i of a share belongs to warpgroup i % 4. Each warp of
- * that warpgroup takes a tile row by at most four groups:
+ * First all warps quantise the activations into int8 planes in shared memory, each a group of 128 at a time.
+ * They need not if x came as planes (one_residual.cuh). Stage i of a share belongs to warpgroup i % 4. Each
+ * warp of that warpgroup takes a tile row by at most four groups:
  *
  *     4 tile rows, k_warps 1       2 tile rows, k_warps 2            1 tile row, k_warps 4
  *       row 0  | warp 0 |            row 0  | warp 0 | warp 1 |        row 0  | w 0 | w 1 | w 2 | w 3 |
@@ -256,7 +256,7 @@ __device__ __forceinline__ void load_tiles(AnyTask &task, uint32_t from) {
         task.tiles[pair][c][i] = load_shared_16(tile_place<kParts>(from, pair, c, i));
 }
 
-/* The constant part of the offset at which the lane's zeros, or factors, lie in a stage: those of groups from
+/* The constant part of the offset, in a stage, of the lane's zeros or factors. They are those of groups from
  * group0 on, in the stage's tile row `row`. */
 template <int kParts, class B>
 __device__ __forceinline__ uint32_t zeros_of_lane(const B &b, const Share &share, int group0, int row) {
@@ -279,11 +279,11 @@ template <int kParts, class B> __device__ __forceinline__ void keep_inverse(cons
 /* Calls take_x(), then multiplies the whole share of `matrix`; its weights have kParts parts a group. All
  * warps that multiply call it; afterwards all may read the sums.
  *
- * A warp loads its part of a stage into registers at once, even before x has come if the stage is loaded. So
- * four more stages are in flight while it waits for x. Half of the warpgroups begin half a stage's products
- * later: some warps load from shared memory while others multiply (2% less time). A warp with fewer groups
- * than its span also multiplies what follows in memory, with scales of 0. Tile rows past the last leave sums
- * that are not read. */
+ * A warp takes its part of a loaded stage into registers at once, even before x has come. So four more stages
+ * are in flight while it waits for x. Half of the warpgroups begin half a stage's products later: some warps
+ * load from shared memory while others multiply (2% less time). A warp with fewer groups than its span also
+ * multiplies what follows in memory, with scales of 0. Tile rows past the last leave sums that are not
+ * read. */
 template <int kParts, class B> __device__ __forceinline__ void matmul_of(B &b, int matrix) {
   constexpr int kScale = kScaleBytes<kParts>, kTiles = 1 << kLogTiles<kParts>;
   constexpr bool kHalves = B::kVaried && kIsFp4<kParts>; /* half_groups() */
@@ -318,7 +318,7 @@ template <int kParts, class B> __device__ __forceinline__ void matmul_of(B &b, i
   RingCursor cursor = first_stage(b, matrix);
   Task<kParts, kHalves> task = {}; /* cleared: else the compiler would keep it live between matmuls */
   /* A slot must not be freed before the warp's loads from it have ended. With kAtOnce a warp waits for them
-   * as soon as they are issued, which costs 0.7 to 0.8% of a step. With groups of 128 it would cost 2.5%:
+   * as soon as they are issued. This costs 0.7 to 0.8% of a step. With groups of 128 it would cost 2.5%:
    * there the warp waits during the products, except for a first stage that it loads before x has come. With
    * experts it always waits during the products: freeing the slot of such a first stage would cost 1%
    * (H200). */

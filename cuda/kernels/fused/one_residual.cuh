@@ -275,7 +275,7 @@ template <class B> __device__ __forceinline__ void normalise(B &b, int matrix, b
   b.mark(matrix == QKV ? STEP_MARK_X_SENT : STEP_MARK_X_SENT_O);
 }
 
-/* 1 / rms of the x that came last, by which x or the matmul's output is multiplied. For whole warps. */
+/* 1 / rms of the x that came last: the factor of x or of the matmul's output. For whole warps. */
 template <class B> __device__ __forceinline__ float inverse_of_x(const B &b) {
   float squares = 0;
 #pragma unroll 1

@@ -13,7 +13,7 @@
 enum {
   LEAST_SLOTS = STEP_WARPGROUPS + 1, /* so that one stage may be in flight: step.cu, set_in_flight() */
   /* A wait sees only the parity of a barrier's phase. A warpgroup without a head of the delta rule skips the
-   * heads' stages, and so waits for a stage up to STEP_DELTA_HEADS further on. With fewer slots it could
+   * heads' stages. So it waits for a stage up to STEP_DELTA_HEADS further on. With fewer slots it could
    * mistake an earlier phase of the same parity for its stage's. */
   LEAST_SLOTS_OF_HYBRID = STEP_WARPGROUPS + STEP_DELTA_HEADS,
 };
@@ -81,7 +81,7 @@ static void plan_several(const StepShape *s, StepPlan *plan) {
   off->heads =
       off->slice + step_larger(own_groups * tokens * STEP_PLANE_BYTES, step_align_up(states * 8, 16));
   off->states = off->heads + (plan->columns * 8 + 2 * tokens) * s->head_dim * 2;
-  /* `in` (x of down) lies after x of lm_head, which peers may send while x of down is multiplied. */
+  /* `in` (x of down) lies after x of lm_head: peers may send the latter while x of down is multiplied. */
   off->in = off->exchange = step_larger(
       off->states + step_align_up(owned * STEP_BLOCKS * (STEP_PACK / s->head_dim) * step_state_bytes(s), 16),
       off->x + groups * tokens * STEP_PLANE_BYTES);

@@ -34,7 +34,7 @@
  *             of the four warpgroups, then the next groups for each
  *   chunk     8 tile rows of qkv, gate or up: the partial sums that are exchanged and added up together
  *
- * A stage of lm_head is 8 rows by lm_head_width inputs, which the warps of a warpgroup divide. */
+ * A stage of lm_head is 8 rows by lm_head_width inputs. The warps of a warpgroup divide these inputs. */
 #pragma once
 
 #include <stdbool.h>

@@ -108,10 +108,10 @@ template <class B> __device__ __forceinline__ void run_layers(B &b) {
   b.mark_whole(2);
 }
 
-/* Sixteen warps multiply and three load. The last one prefetches, or makes the router's logits, the gates of
- * the delta rule or, with several tokens, the gated product. Registers move between whole warpgroups. Loading
- * warps send nothing to other blocks, so they begin without waiting for other blocks. They wait for earlier
- * kernels only before they load keys or states. */
+/* Sixteen warps multiply and three load. The last one prefetches, or makes the router's logits or the gates
+ * of the delta rule; with several tokens it makes the gated product. Registers move between whole warpgroups.
+ * Loading warps send nothing to other blocks, so they begin without waiting for other blocks. They wait for
+ * earlier kernels only before they load keys or states. */
 template <class B> __device__ __forceinline__ void run_warps(B &b) {
   if (b.warp() < STEP_WARPS) {
     registers_up_to<kMultiplyRegisters>();

@@ -10,10 +10,10 @@
  * tile rows.
  *
  * A mixture of experts has a table [stages][2 parts][4 tile rows] of two words, because a stage of down can
- * begin with the last groups of one choice and end with the first of the next: {the first word as for expert
- * 0, 28 bits groups of an expert, 4 bits choice}. For gate and up and for down the loading warps add the
- * groups before the chosen expert's (place_of_entry()); the second word of other matrices is 0. Entries of
- * varied experts' down count half groups, each the inputs of one FFN block. */
+ * begin with the last groups of one choice and end with the first of the next. An entry: {the first word as
+ * for expert 0, 28 bits groups of an expert, 4 bits choice}. For gate and up and for down the loading warps
+ * add the groups before the chosen expert's (place_of_entry()); the second word of other matrices is 0.
+ * Entries of varied experts' down count half groups, each the inputs of one FFN block. */
 #pragma once
 
 #include "cuda/kernels/fused/block.cuh"

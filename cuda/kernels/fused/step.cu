@@ -315,7 +315,7 @@ static void set_model(Args *a, const StepModel *m) {
 }
 
 /* Sets how many stages may be in flight. Loads finish in any order. A warpgroup waits for the stage four
- * after its last one. A slot's barrier distinguishes its present phase only from the previous one, so the
+ * after its last one. A slot's barrier distinguishes its present phase only from the previous one. So the
  * slot's previous stage must have been loaded by then. Keys of several sequences are further apart:
  * wait_until_loading(). */
 static void set_in_flight(Args *a, const StepModel *m) {

@@ -146,7 +146,7 @@ typedef enum {
                    * reported a bound */
 } StepPlace;
 
-/* The watchdog writes this to host memory when a wait takes too long, then ends the kernel. */
+/* When a wait takes too long, the watchdog writes this to host memory, then ends the kernel. */
 typedef struct {
   int hung; /* 0: no wait was too long */
   int block, warp, lane, layer, place, parity;
@@ -216,8 +216,8 @@ void step_close(Step *step);
 bool step_leaves_pick(const Step *step);
 Status step_pick(const Step *step, StepPick pick, cudaStream_t stream, Error *err);
 
-/* True if the step can find its greatest logits by an 8-bit copy of lm_head (StepModel.screen), so that it
- * reads only few rows of the fp16 lm_head (StepCall.n_best). */
+/* True if the step can find its greatest logits by an 8-bit copy of lm_head (StepModel.screen). It then reads
+ * only few rows of the fp16 lm_head (StepCall.n_best). */
 bool step_screens(const Step *step);
 
 /* For several GPUs, whose plans have to be alike. step_mail(): this GPU's memory that the other GPUs write

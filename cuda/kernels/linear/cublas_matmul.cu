@@ -68,7 +68,7 @@ Status multiply_slice(const LinearArgs &args, const Gemm &g, int first_row, floa
                 err, out, (const float *)sums, g.n_rows, args.n_tokens, first_row / kTileOut);
 }
 
-/* Rows of a slice, and bytes of the parts of the scratch, which follow each other in the workspace. */
+/* Rows of a slice, and bytes of the parts of the scratch. The parts follow each other in the workspace. */
 struct Slices {
   int rows;
   size_t weights, x, sums;

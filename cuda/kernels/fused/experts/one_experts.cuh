@@ -360,9 +360,9 @@ template <class B> __device__ __forceinline__ void choose(const B &b) {
   if (b.lane() == 0) barrier_arrive(&b.barriers().routed);
 }
 
-/* Stages of gate and up that the last warp brings into L2 as soon as the experts are known, before the
- * loading warps have issued their first copies. With more stages, messages between blocks are late: 30B-A3B
- * makes 1,042 tokens/s with none, 1,048 with 2, and 1,037, 1,023 and 986 with 3, 4 and 8. */
+/* Stages of gate and up that the last warp brings into L2. It does so as soon as the experts are known,
+ * before the loading warps issue their first copies. With more stages, messages between blocks are late:
+ * 30B-A3B makes 1,042 tokens/s with none, 1,048 with 2, and 1,037, 1,023 and 986 with 3, 4 and 8. */
 constexpr int kPrefetched = 2;
 
 /* A lane's part of the prefetch, in the first tile row of a stage: the tiles of stage i in lane 2 i, the

@@ -41,8 +41,8 @@ struct Attendant {
   }
 };
 
-/* Attends to the warp's part of the stage at `cursor`, of n_keys positions. In a step of several sequences
- * query 2 t of the warp's eight attends to these positions if own & 1, and query 2 t + 1 if own & 2. */
+/* Attends to the warp's part of the stage at `cursor`, of n_keys positions. own: in a step of several
+ * sequences bit c is set if query 2 t + c of the warp's eight attends to these positions. */
 template <class B, class Softmax>
 __device__ __forceinline__ void attend_stage(B &b, Softmax &softmax, const Attendant &w,
                                              const RingCursor &cursor, int n_keys, int own) {

@@ -30,7 +30,7 @@ template <class B> __device__ __forceinline__ Sum sum_of(const B &b, int matrix,
           matrix == DOWN ? s.n_clusters : s.n_kv_heads};
 }
 
-/* Clears this block's part of the words of layer l - 2, which layer l + 2 uses next. For warps that know that
+/* Clears this block's part of the words of layer l - 2. Layer l + 2 uses them next. For warps that know that
  * the sum of o in layer l is complete. */
 template <class B> __device__ __forceinline__ void clear_words(const B &b) {
   ulonglong2 *words = (ulonglong2 *)words_of(b, b.layer() + STEP_SUM_TURNS / 2);
@@ -243,8 +243,8 @@ template <class B> __device__ __forceinline__ void send_lm_head_input(B &b) {
            });
 }
 
-/* Before qkv and before gate and up: adds the output of down or o to the residual stream, keeps the
- * quantised x of this block's columns, and sends the sums of squares to the blocks of the token. */
+/* Before qkv and before gate and up: adds the output of down or o to the residual stream. Keeps the quantised
+ * x of this block's columns, and sends the sums of squares to the blocks of the token. */
 template <class B> __device__ __forceinline__ void normalise(B &b, int matrix, bool wanted) {
   const StepOffsets &off = b.plan.off;
   const int of = matrix == QKV ? DOWN : O, layer = matrix == QKV ? b.layer() - 1 : b.layer();

@@ -33,7 +33,7 @@ template <class B> __device__ __forceinline__ WideHead wide_head(const B &b) {
   return {WIDE_NONE, 0, 0};
 }
 
-/* Norm weights of the warp's head, which are read while the projections are under way. */
+/* Norm weights of the warp's head. They are read while the projections are under way. */
 struct WideFactors {
   float norm[kWideOwn];
 };

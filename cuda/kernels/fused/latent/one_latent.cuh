@@ -214,7 +214,7 @@ template <class B> __device__ __forceinline__ void attend_new_latent(const B &b,
 }
 
 /* Waits for the softmax states of the cluster's blocks, and merges them: x of value_halves as [head][nearest
- * halves, rests][512], in the area of the warps' states, which have been sent. */
+ * halves, rests][512]. This x takes the area of the warps' states, which have been sent. */
 template <class B> __device__ __forceinline__ void merge_latents(B &b) {
   wait_for_states(b);
   b.mark(STEP_MARK_STATES);

@@ -32,7 +32,7 @@ struct ScreenInput {
   float t, length, rounding;
 };
 
-/* Numbers that the block's warps exchange, in the memory of Thread::exchange(), which is free by then. */
+/* Numbers that the block's warps exchange, in the memory of Thread::exchange(): it is free by then. */
 struct ScreenScratch {
   union {
     float2 of_warps[STEP_WARPS]; /* {maximum, sum of squares} of x */
@@ -190,8 +190,8 @@ template <class B> __device__ __forceinline__ float reported_bound(const B &b, i
   return key ? sampler_key_score(key) : -INFINITY;
 }
 
-/* Makes the logits of the block's candidates, whose upper bounds are not below `bound`, and sets all other
- * logits to -infinity. Then stores the block's best logit for the pick (keep_best()). */
+/* Makes the logits of the block's candidates: the rows whose upper bounds are not below `bound`. All other
+ * logits become -infinity. Then stores the block's best logit for the pick (keep_best()). */
 template <class B> __device__ __forceinline__ void multiply_candidates(B &b, float bound, float inverse) {
   const StepPlan &p = b.plan;
   const int n = (p.n_screen_stages - 1 - (int)blockIdx.x + head_turn(b)) / head_turn(b) * p.screen_rows;
