@@ -36,14 +36,14 @@ typedef struct {
 struct BackendProbe {
   /* Writes the device's product name to out[size]; NULL: the device is the host's processor. */
   Status (*describe)(const BackendOptions *options, char *out, size_t size, Error *err);
-  /* Times every kernel (or options->kernel alone) on every matrix that it supports and reports to the sink.
-   * Uses only the sizes of the model and needs no load(). NULL: there is no choice of kernels. */
+  /* Times every kernel (or options->kernel alone) on every matrix that the kernel supports, for the sink.
+   * Needs only the sizes of the model, no load(). NULL: there is no choice of kernels. */
   Status (*time_kernels)(const Model *model, const BackendOptions *options, const KernelTimesOptions *times,
                          KernelTimeSink sink, void *user, Error *err);
   /* Takes some 100 ms, and up to 2 GiB of the device's memory during that time. */
   Status (*measure_machine)(const BackendOptions *options, MachineRates *rates, Error *err);
-  /* microseconds[i]: the time of a sum of rows[i] rows over the GPUs that share a loaded model, by separate
-   * kernels. NULL: devices cannot share a model. */
+  /* microseconds[i]: the time that separate kernels take for a sum of rows[i] rows over the GPUs that share a
+   * loaded model. NULL: devices cannot share a model. */
   Status (*time_sums)(BackendModel *loaded, const int *rows, int n, double *microseconds, Error *err);
   /* Where load() would put the weights with `most` bytes of the device's own memory (0: any number). Needs no
    * device. NULL: the device has no memory of its own. */

@@ -122,14 +122,14 @@ typedef struct {
   Status (*listen)(void *user, bool may_wait, Error *err);
 } EngineJob;
 
-/* The most tokens of the request's sequence, in an engine whose sequences have n_ctx. */
+/* The most tokens of the request's sequence. n_ctx: the most tokens of any sequence of the engine. */
 int request_context(const EngineRequest *request, int n_ctx);
 /* Refuses (STATUS_USAGE) a request that does not fit request_context(). Also refuses ids that the model
  * lacks, forced ones included. */
 Status request_check(const EngineRequest *request, int n_ctx, const ModelConfig *config, Error *err);
 
 /* A request that is being computed, for a schedule (one.c, batch.c) or its client (commands/keep/remote.c).
- * Where the request's own functions (sink, allow(), score()) fail, result.status and result.error say so. */
+ * If the request's sink, allow() or score() fails, result.status and result.error say so. */
 typedef struct {
   EngineRequest request;
   EngineResult result;

@@ -81,10 +81,10 @@ SAMPLER_FUNCTION float sampler_penalise(float logit, uint32_t n_generated, float
   return score;
 }
 
-/* 2^bits * e^x for x <= 0, to about one part in 2^51; below -64 (also for -infinity) the value at -64. x = k
- * ln 2 + r with |r| <= ln 2 / 2. Adding 1.5 * 2^52 rounds to the integer k and leaves k in the low bits. ln 2
- * has two parts as in fdlibm, so that k * high is exact. e^r is its series up to r^12; the rest is below
- * 2^-52. */
+/* 2^bits * e^x for x <= 0, to about one part in 2^51; below -64 (also for -infinity) the value at -64.
+ * x = k ln 2 + r with |r| <= ln 2 / 2. Adding 1.5 * 2^52 rounds to the integer k and leaves k in the low
+ * bits. ln 2 has two parts as in fdlibm, so that k * high is exact. e^r is its series up to r^12; the rest is
+ * below 2^-52. */
 SAMPLER_FUNCTION double sampler_exp(double x, int bits) {
   double bounded = x < -64.0 ? -64.0 : x;
   double shifted = bounded * 0x1.71547652b82fep+0 + 0x1.8p52;

@@ -18,7 +18,7 @@ typedef struct {
   int n_ctx; /* 0: the model's max_position; the caller checks that it fits into memory */
   int chunk; /* tokens of one prefill step; 0: the backend's default */
   KvType kv;
-  int max_logit_rows; /* of a step: raised to n_guesses + 1 (1 without a drafter), then at most a chunk */
+  int max_logit_rows; /* of a step: raised to n_guesses + 1 (1 without a drafter), then cut to a chunk */
   SamplerSettings sampler;
   /* Guesses what comes next (drafters/drafter.h), so that session_decode_held() computes several tokens in a
    * step; NULL: no guesses. The drafter stays the caller's and outlives the session. */
@@ -51,12 +51,12 @@ typedef struct {
 } SessionView;
 
 SessionView session_view(const Session *session);
-/* From here on the session holds at most n_ctx tokens, as if it had been opened with that n_ctx; 0 or a
- * larger number: the n_ctx that it was opened with. PRECOND at the next step the tokens fit n_ctx */
+/* From now on the session holds at most n_ctx tokens, as if it had been opened with this n_ctx. 0, or more
+ * than it was opened with: what it was opened with. PRECOND at the next step the tokens fit n_ctx */
 void session_limit(Session *session, int n_ctx);
 
-/* Called between prefill steps with the number of tokens done; returning false stops with
- * STATUS_INTERRUPTED, and the session holds the tokens done so far. May be NULL. */
+/* Called between prefill steps with the number of tokens done. Returning false stops with STATUS_INTERRUPTED;
+ * the session then holds the tokens done so far. May be NULL. */
 typedef bool (*SessionProgress)(void *user, int done, int total);
 
 /* Makes the session hold exactly ids[0..n), with the logits of the last one. Keeps the common prefix, forgets

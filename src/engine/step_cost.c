@@ -65,8 +65,8 @@ static double experts_read(const ExpertConfig *experts, int n_rows) {
   return n_rows == 1 ? experts->n_chosen : n * (1 - pow(missed, n_rows));
 }
 
-/* Adds a layer's matrices; of the experts only as many as are read, each of the average size. n_ended: rows
- * that the matrices after attention (or a recurrence) multiply. */
+/* Adds a layer's matrices; of the experts only as many as are read, each with the average size. n_ended: the
+ * rows that are multiplied by the matrices after attention (or a recurrence). */
 static void add_linears(const Model *model, int index, int n_rows, int n_ended, StepCost *cost) {
   const ExpertConfig *experts = &model->config.experts;
   double bytes = 0, flop = 0;

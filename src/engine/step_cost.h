@@ -10,9 +10,9 @@ typedef struct {
   double flop; /* of matmuls, attention and recurrences; a multiplication and an addition are two */
 } StepCost;
 
-/* The cost of a step of n_rows tokens after n_past others, with the logits of the last n_logit_rows (0: the
- * lm_head is not read). With program_has_cut() only these rows are computed after the last layer's attention.
- * The step reads the keys and values of the past tokens that its first row attends to (sliding windows). */
+/* The cost of a step of n_rows tokens after n_past others, with the logits of the last n_logit_rows rows (0:
+ * no lm_head). With program_has_cut() only these rows are computed after the last layer's attention. The keys
+ * and values that are read: those of past tokens to which the first row attends (sliding windows). */
 StepCost step_cost(const Model *model, KvType kv, int n_past, int n_rows, int n_logit_rows);
 
 /* Bytes of weights that a step of one token reads in the host's memory: the chosen experts of the last

@@ -290,7 +290,7 @@ static float variance(int bits) {
   return (n * n - 1) / 6;
 }
 
-/* The scale that makes the weights' mean square 1 / n_in: that of E2M1's numbers is 8.6, that of E4M3's
+/* The scale that makes the weights' mean square 1 / n_in. E2M1's numbers have a mean square of 8.6, E4M3's of
  * 1.15e4. */
 static float scale_for(const Linear *linear) {
   const float square = linear->kind == LINEAR_FP8    ? 1.15e4f

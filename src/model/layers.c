@@ -78,7 +78,7 @@ static int mixer_outputs(const ModelConfig *c, const LayerConfig *own) {
   return c->latent.kv_rank ? c->n_heads * c->latent.value_dim : own->n_heads * config_value_dim(c, own);
 }
 
-/* The outputs of q's matrix: queries of all heads, and gates, or k and v, that are in it. */
+/* The outputs of q's matrix: queries of all heads; also gates, or k and v, if they are in this matrix. */
 static int q_outputs(const ModelConfig *c, const LayerConfig *own) {
   if (c->latent.kv_rank) return c->n_heads * (c->latent.nope_dim + c->latent.rope_dim);
   if (c->fused == FUSES_QKV_HEADS) return (own->n_heads + 2 * own->n_kv_heads) * own->head_dim;
@@ -199,7 +199,7 @@ void layer_linear_sizes(const ModelConfig *config, int layer, int which, int *n_
 }
 
 /* False if the layer's kind excludes this operation of tensors.def. True for operations that do not depend on
- * the kind: there a size of 0 says that the layer lacks the tensor. */
+ * the kind; for them a size of 0 says that the layer lacks the tensor. */
 static bool has_operation(const LayerConfig *own, unsigned operation) {
   switch (operation) {
   case OP_QKV:

@@ -22,9 +22,9 @@ const char *layer_vector_name(int which); /* "input_layernorm" */
 const char *embedding_name(const ModelConfig *config);
 const char *layers_name(const ModelConfig *config);
 
-/* out[size] = the full name of a part of a layer, "model.layers.3.self_attn.q_proj", from the prefix `body`
- * ("model."), the layer's number and the part's name. config.names.block, .attention and .delta replace the
- * part's "self_attn" and the like. */
+/* out[size] = the full name of a part of a layer, "model.layers.3.self_attn.q_proj": the prefix `body`
+ * ("model."), then the layer's number, then the part's name. config.names.block, .attention and .delta
+ * replace the part's "self_attn" and the like. */
 void layer_full_name(const ModelConfig *config, const char *body, int layer, const char *part, char *out,
                      size_t size);
 
@@ -61,8 +61,8 @@ typedef struct {
   Dtype usually;      /* DTYPE_F32 if fp16 and bf16 checkpoints have the vector in fp32, else DTYPE_F16 */
 } StoredVector;
 StoredVector layer_vector_stored(const ModelConfig *config, int layer, int which);
-/* True for the weights of a norm that has none in the checkpoint (config.norms_plain), in a layer or outside
- * the layers: the loader makes ones. */
+/* True for a norm's weights that the checkpoint lacks (config.norms_plain), in a layer or outside the layers:
+ * the loader makes ones. */
 bool layer_vector_is_made(const ModelConfig *config, int which);
 bool model_vector_is_made(const ModelConfig *config, int which);
 

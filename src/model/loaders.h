@@ -24,7 +24,7 @@ typedef struct {
   const int32_t *places, *out_order;
 } StoredWeights;
 
-/* Weights of an expert that model_prepare_but_experts() left as stored, and memory for their repacked form;
+/* An expert's weights that model_prepare_but_experts() left as stored, and memory for their repacked form.
  * stored NULL: nothing is left to repack. */
 typedef struct {
   const StoredWeights *stored;
@@ -43,8 +43,8 @@ enum { RECENT_ORDERS = 8 };
 bool stored_weights_are_canonical(const StoredWeights *stored);
 bool stored_groups_are_canonical(const StoredWeights *stored);
 
-/* Bytes that repack.c will allocate if a 4-bit layer's scales fit F16 and its zero points 4 bits; if not, the
- * layer takes 2.5 bytes more per scale. */
+/* Bytes that repack.c will allocate if a 4-bit layer's scales fit F16 and its zero points 4 bits. Otherwise
+ * the layer takes 2.5 bytes more per scale. */
 size_t stored_made_bytes(const StoredWeights *stored);
 size_t stored_replaced_bytes(const StoredWeights *stored); /* bytes that are not read after repacking */
 
@@ -144,5 +144,5 @@ const void *moved(const void *data, size_t bytes);
  * multiples of 8. `file` is for the message. PRECOND the layer has no bias yet. */
 Status linear_cut(Linear *linear, int first, int n_out, const char *file, Error *err);
 
-/* Sets model->tokenizer_path to the flag's, or to DIRECTORY/tokenizer.json if that exists. */
+/* Sets model->tokenizer_path to the flag's path, else to DIRECTORY/tokenizer.json if that exists. */
 Status find_tokenizer(Model *model, const char *directory, const ModelOverrides *overrides, Error *err);

@@ -73,8 +73,8 @@ typedef struct {
   LinearKind kind;
   int n_in, n_out; /* both > 0; for AWQ and GROUPED n_in % group == 0 and n_out % 8 == 0 */
   int bits;        /* AWQ, FP4: 4, GROUPED: 4 or 8, INT8, FP8: 8 */
-  /* Inputs that share a scale. AWQ, GROUPED: n_in means one scale per output; FP4: 16 or 32; FP8: n_in, or a
-   * multiple of 16, and the last group may be shorter. */
+  /* Inputs that share a scale. AWQ, GROUPED: n_in means one scale per output. FP4: 16 or 32. FP8: n_in, or a
+   * multiple of 16; the last group may be shorter. */
   int group;
   /* AWQ, GROUPED: outputs in each stored row that belong to other layers of a fused matrix. Rows of qweight,
    * qzeros and scales are n_out + skip outputs apart; skip % 8 == 0. */
@@ -94,8 +94,8 @@ typedef struct {
   const void *weight; /* [n_out][n_in], dense: of `dtype`, INT8: i8, FP8: u8; FP4: u8 [n_out][n_in / 2] */
   Dtype dtype;        /* dense: F32, F16 or BF16 */
   int row_skip; /* dense, FP4: rows of other linear layers between two of `weight` and of FP4's `scales` */
-  /* Dense, FP8, FP4 in a model's part (slice.h): the other parts' inputs between two rows of `weight`, and
-   * the other parts' scales between two rows of `scales`. */
+  /* Dense, FP8, FP4 in a model's part (slice.h). input_skip: the other parts' inputs between two rows of
+   * `weight`; scale_skip: the other parts' scales between two rows of `scales`. */
   int input_skip, scale_skip;
   Vector bias;      /* [n_out], or data NULL */
   const char *name; /* "model.layers.3.self_attn.q_proj", for messages; belongs to the model */
@@ -289,9 +289,9 @@ Status model_check_known(const Model *model, Error *err);
  * threads (0: all cores). Refuses infinite or NaN scales. To be called before weights are read; sizes are
  * known without it. A second call does nothing. */
 Status model_prepare(Model *model, int n_threads, Error *err);
-/* True if the checkpoint stores linear layer `which` and others by head in one matrix. model_stored_output():
- * the output of that matrix that has become output o. PRECOND model_prepare() was called; for
- * model_stored_output() model_is_by_heads(), too */
+/* True if one stored matrix holds linear layer `which` and others by head. model_stored_output(): the output
+ * of that matrix that has become output o. PRECOND model_prepare() was called; for model_stored_output() also
+ * model_is_by_heads() */
 bool model_is_by_heads(const Model *model, int layer, int which);
 int model_stored_output(const Model *model, int layer, int which, int o);
 /* Makes the layer's key_heads and value_heads anew from kv_b, whose weights have changed. heads [2 * n_heads]
@@ -299,7 +299,7 @@ int model_stored_output(const Model *model, int layer, int which, int o);
 Status latent_heads_renew(const Model *model, int layer, Linear *heads, void *keys, int n_threads,
                           Error *err);
 size_t latent_heads_bytes(const Model *model, int layer);
-/* model_prepare() for a device that calls model_prepare_expert() before it reads an expert: the experts'
+/* model_prepare() for a device that calls model_prepare_expert() before it reads an expert. The experts'
  * weights, most of the model's, stay as stored until then. Memory for them is allocated, but not touched. */
 Status model_prepare_but_experts(Model *model, int n_threads, Error *err);
 /* Repacks an expert's weights if model_prepare_but_experts() left them; else returns at once. Not to be

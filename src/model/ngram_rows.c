@@ -20,7 +20,7 @@ static void read_row(const ModelLayer *table, int64_t row, float *to) {
     to[i] = scale * (rows->dtype == DTYPE_I8 ? (float)(int8_t)codes[i] : e4m3_to_float(codes[i]));
 }
 
-/* If an earlier token is `empty`, which ends a text, all tokens before it count as `empty`, too. */
+/* An earlier token `empty` ends a text: all tokens before it count as `empty`, too. */
 void ngram_read_rows(const NgramConfig *ngrams, const NgramHash *hash, const ModelLayer *table,
                      const int32_t *tokens, float *to) {
   const int n_columns = ngram_columns(ngrams);

@@ -4,7 +4,7 @@
 
 #include "model/model.h"
 
-/* to[ngrams->width] = the table's rows, one after another, for the n-grams of tokens[ngrams->longest], which
- * holds the token, then the one before it, and so on. See add_ngrams in operations.def. */
+/* to[ngrams->width] = the table's rows, one after another, for the n-grams that end with tokens[0]. The token
+ * before it is tokens[1], and so on to tokens[ngrams->longest - 1]. See add_ngrams in operations.def. */
 void ngram_read_rows(const NgramConfig *ngrams, const NgramHash *hash, const ModelLayer *table,
                      const int32_t *tokens, float *to);

@@ -1,5 +1,5 @@
 /* slice.c - see slice.h. Always true: a part shares every byte of weights with the whole model, except the
- * taps of delta layers, whose channels are not contiguous in the whole. */
+ * taps of delta layers: a part's channels are not contiguous in the whole model. */
 #include "model/slice.h"
 
 #include <stdio.h>
@@ -47,7 +47,7 @@ static bool is_one_group(const Linear *l) {
 }
 
 /* Inputs are divided in multiples of this: whole groups, and whole slabs of outputs of the layer that makes
- * them. */
+ * the inputs. */
 static int input_unit(const Linear *l) {
   int unit = is_one_group(l) ? OUTPUT_UNIT : l->group;
   while (unit % OUTPUT_UNIT != 0) unit *= 2;
@@ -60,8 +60,8 @@ static int common_multiple(int a, int b) {
   return all;
 }
 
-/* Multiples in which hidden units of an MLP, a shared expert and an expert are divided, in all layers; only
- * the last share may be no multiple. */
+/* Multiples in which the hidden units of an MLP, a shared expert and an expert are divided, in all layers.
+ * Only the last share may be no multiple. */
 typedef struct {
   int mlp, shared, expert;
 } Units;
@@ -319,7 +319,7 @@ static Share heads_from(int first, Share heads, int dim) {
   return (Share){first + heads.first * dim, heads.n * dim};
 }
 
-/* Copies the taps of the channels in `runs` to `taps`, which conv then points to. A dummy's taps cannot be
+/* Copies the taps of the channels in `runs` to `taps`, and makes conv point there. A dummy's taps cannot be
  * read: only conv->n is set. */
 static void cut_taps(Vector *conv, const Share runs[3], int n_taps, bool dummy, char *taps) {
   const size_t row = (size_t)n_taps * dtype_bytes(conv->dtype);

@@ -22,8 +22,8 @@ Status model_check_split(const Model *model, int n, Error *err);
 Status config_part(const Model *whole, int index, int n, ModelConfig *part, Error *err);
 void config_part_release(ModelConfig *part);
 
-/* Part `index` of n. Weights that model_prepare() is to make have no data, if it was not called before. The
- * whole model must outlive its parts. Release with model_part_free() (NULL is fine). PRECOND as for
+/* Part `index` of n. Weights that model_prepare() makes have no data unless it was called before. The whole
+ * model must outlive its parts. Release with model_part_free() (NULL is fine). PRECOND as for
  * config_part(). */
 Status model_part(const Model *whole, int index, int n, Model **part, Error *err);
 void model_part_free(Model *part);

@@ -1,5 +1,5 @@
-/* calibration.h - runs the calibration samples through two models, the original one and the one that is being
- * quantised, a part of a layer at a time, and stores the samples' rows between parts. */
+/* calibration.h - runs the calibration samples through two models: the original one, and the one that is
+ * being quantised. It runs a part of a layer at a time, and stores the samples' rows between parts. */
 #pragma once
 
 #include "engine/forward.h"

@@ -321,8 +321,8 @@ static bool names_differ(const Rest *rest) {
   return rest->c->model->config.text_part || rest->c->model->config.altup.n > 0;
 }
 
-/* Adds name[0..n), a PyTorch module that is not quantised, to rest->kept. Where names_differ(), it is added
- * without the text part's prefix or, outside the text part, without "model." (vLLM's "visual.blocks.0" is a
+/* Adds name[0..n), a PyTorch module that is not quantised, to rest->kept. Where names_differ(), the name
+ * loses the text part's prefix or, outside the text part, "model." (vLLM's "visual.blocks.0" is a
  * checkpoint's "model.visual.blocks.0"). */
 static Status note_module(Rest *rest, const char *name, size_t n, Error *err) {
   const LayerWork *first = &rest->works[0];

@@ -82,8 +82,8 @@ static void invert_rows(const Factor *f, int j) {
   }
 }
 
-/* Sets c to J H J, plus `more` times the mean of H's diagonal on the diagonal. Rows from n on, which fill the
- * last block, are those of the identity. */
+/* Sets c to J H J, and adds `more` times the mean of H's diagonal to each number on the diagonal. Rows from n
+ * on fill the last block; they are those of the identity. */
 static void take(const Factor *f, const float *h, int n, double more) {
   double mean = 0;
   for (size_t i = 0; i < (size_t)n; i++) mean += (double)h[i * (size_t)n + i] / n;

@@ -2,7 +2,7 @@
  * codes.
  *
  * A layer is quantised in stages, in the order of its operations: a stage is the matrices whose inputs can be
- * computed once all earlier stages are rounded. Rounded matrices replace the model's own at once, so that
+ * computed when all earlier stages are rounded. Rounded matrices replace the model's own at once, so that
  * later inputs are those that the quantised layer computes. */
 #pragma once
 
@@ -88,8 +88,8 @@ typedef struct {
 } LayerWork;
 
 typedef bool KeepMatrix(void *user, const char *name);
-/* Lists the layer's matrices; keeps(user, name) is true for a matrix that must not be quantised (keeps NULL:
- * there is none). Call layer_release() also after a failure. PRECOND model_prepare() */
+/* Lists the layer's matrices. keeps(user, name): true for a matrix that must not be quantised; keeps NULL:
+ * there is none. Call layer_release() also after a failure. PRECOND model_prepare() */
 Status layer_begin(Model *model, int index, int group, KeepMatrix *keeps, void *user, LayerWork *work,
                    Error *err);
 void layer_release(LayerWork *work);
@@ -99,8 +99,8 @@ int layer_next_stage(const LayerWork *work, int stage);
 bool layer_take(void *user, const Linear *const *linears, int n, const float *x, size_t stride, int n_rows);
 /* InputSink.multiply(), `user` being a LayerWork. */
 bool layer_multiply(void *user, OtherProduct *products, int n);
-/* Call it when the weights of matrix m of the model's layer have changed: renews the weights that are derived
- * from them (the heads of latent attention's kv_b). */
+/* Renews the weights that are derived from matrix m of the model's layer (the heads of latent attention's
+ * kv_b). To be called when the weights of m have changed. */
 Status layer_adopt(LayerWork *work, const LayerMatrix *m, Error *err);
 /* Chooses scales of the stage's inputs, rounds its matrices, and makes the model's layer use the results.
  * Refuses (STATUS_MODEL) inputs that are not finite, by name. PRECOND the weights passed

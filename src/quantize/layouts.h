@@ -24,7 +24,7 @@ Status layout_use(QuantLayout layout, const LayerMatrix *m, int group, const Saf
 /* Appends name[0..n), the name of a PyTorch module, to a list, as a JSON string. ending: name[0..n) is only
  * the end of the module's name; other programs begin the name differently. */
 Status layout_name(QuantLayout layout, const char *name, size_t n, bool ending, Buffer *list, Error *err);
-/* Appends the object of config.json's quantization_config. kept, head: lists made by layout_name(), of the
- * modules that are not quantised, and of the lm_head in 8 bits (empty: there is none). */
+/* Appends the object of config.json's quantization_config. kept, head: lists made by layout_name(). kept: the
+ * modules that are not quantised; head: the lm_head in 8 bits (empty: there is none). */
 Status layout_config(QuantLayout layout, int group, const Buffer *head, const Buffer *kept, Buffer *out,
                      Error *err);

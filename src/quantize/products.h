@@ -13,7 +13,7 @@ typedef struct QuantizerState Products;
 
 Products products_make(int n_threads);
 
-/* The functions below add to c in blocks of this many k: as many rows of b, one SIMD vector wide, fit the L1
+/* The functions below add to c in blocks of this many k: so many rows of b, one SIMD vector wide, fit the L1
  * cache. */
 enum { PRODUCT_BLOCK = 64 };
 

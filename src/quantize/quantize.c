@@ -173,8 +173,7 @@ static Status run_layer(Run *run, int layer, Error *err) {
   return status;
 }
 
-/* Finds the last layer that has no file yet. The layers before it must be computed, to have its input
- * rows. */
+/* Finds the last layer that has no file yet. The layers before it must be computed for its input rows. */
 static Status find_missing(Run *run, Error *err) {
   run->last_missing = -1;
   for (int layer = 0; layer < run->model->config.n_layers; layer++) {

@@ -1,7 +1,7 @@
 /* quantizer.h - the device that computes statistics of inputs and rounds matrices: a table of functions, as
  * engine/backend.h has them for the forward pass. cpu_quantizer.c has the CPU's; a GPU's is in cuda/quantize.
  *
- * Weights, sums and moments lie in the device's memory, which only the functions here read; `square` is the
+ * Weights, sums and moments lie in the device's memory, which only the functions here read. `square` is the
  * [n][n] matrix of second moments of inputs. Rows, scales and codes lie in the host's memory. The same calls
  * give the same bits. */
 #pragma once

@@ -3,8 +3,8 @@
 
 #include "quantize/matrix.h"
 
-/* Repeats Recipe.refinements times: the scales of each output become those with the least loss for its codes,
- * then each code in turn moves to where the loss is least. At the end the scales are solved for once more.
+/* Repeats Recipe.refinements times: first the scales of each output become those with the least loss for its
+ * codes; then each code in turn moves to where the loss is least. At the end the scales are solved for again.
  * h as in matrix_round(). */
 Status matrix_refine(const Products *products, const Recipe *recipe, const Weights *weights, const float *h,
                      const Rounded *rounded, Error *err);

@@ -1,7 +1,7 @@
 /* scales.c - see scales.h. Called by: layer.c.
  *
- * AWQ (Lin et al., arXiv:2306.00978) with two changes: the loss of a trial is exact for the calibration
- * inputs, from their second moments, and the trial also searches the scale of each group of weights. */
+ * AWQ (Lin et al., arXiv:2306.00978) with two changes. The loss of a trial is exact for the calibration
+ * inputs, from their second moments. The trial also searches the scale of each group of weights. */
 #include "quantize/scales.h"
 
 #include <math.h>

@@ -1,8 +1,8 @@
 /* target.c - see target.h. Called by: layer.c through cpu_quantizer.c.
  *
  * The least squares solution of GPTAQ (Li et al., arXiv:2504.02692), for a share of the gains g. The gains
- * include the residual stream's drift. The W' with the least E|W' a - (W a + share g)|^2 is W + share E[g
- * a^T] H^-1. */
+ * include the residual stream's drift. The W' with the least E|W' a - (W a + share g)|^2 is
+ * W + share E[g a^T] H^-1. */
 #include "quantize/target.h"
 
 #include <string.h>

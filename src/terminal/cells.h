@@ -51,8 +51,8 @@ Status cells_of_block(Cells *cells, const char *text, size_t size, const char *l
 /* Appends the text that line[0..n) represents. */
 Status cells_text(const Cells *cells, const wchar_t *line, size_t n, Buffer *out, Error *err);
 
-/* The columns of a cell that begins at this column: a tab extends to the next multiple of 8, an ASCII control
- * character is shown as ^A, other characters that a terminal obeys or hides as <U+12345>, a newline as
+/* The columns of a cell that begins at `column`. A tab extends to the next multiple of 8. An ASCII control
+ * character is shown as ^A; other characters that a terminal obeys or hides, as <U+12345>; a newline, as
  * nothing. */
 int cells_width(const Cells *cells, wchar_t cell, int column);
 /* Appends the bytes that show the cell on a terminal; nothing for a newline. */

@@ -72,7 +72,7 @@ static void stop(void) {
 }
 
 /* Drops the keys that were typed before Ctrl-C: with NOFLSH the terminal does not. If the handler runs late,
- * keys typed after Ctrl-C are dropped, too, but a Ctrl-D at their end counts. */
+ * it also drops keys typed after Ctrl-C, but a Ctrl-D at their end counts. */
 static void drop_keys(void) {
   struct pollfd keys = {.fd = STDIN_FILENO, .events = POLLIN};
   char bytes[256];

@@ -70,7 +70,7 @@ static Status move(LineDisplay *d, Place from, Place to, Error *err) {
   return to.column ? buffer_printf(&d->out, err, "\033[%dC", to.column) : STATUS_OK;
 }
 
-/* True if the cells line[first..n), which end at `at`, fill a row of the screen: then the terminal leaves the
+/* True if the cells line[first..n), which end at `at`, fill a row of the screen. The terminal then leaves the
  * cursor in that row until another character follows. */
 static bool keeps_cursor(const LineDisplay *d, const wchar_t *line, size_t first, size_t n, Place at) {
   return n > first && line[n - 1] != L'\n' && at.column == 0 && at.row > d->top &&
@@ -131,7 +131,7 @@ static Place drawn_place(const LineDisplay *d) {
   return cursor_place(d, d->line.data, d->line.size, d->cursor);
 }
 
-/* Draws the line. If the line is drawn already (`same`) and the cursor's new row is shown, only moves it. */
+/* Draws the line; if it is drawn (`same`) and the cursor's new row is shown, only moves the cursor. */
 static Status show_ansi(LineDisplay *d, const wchar_t *line, size_t n, size_t cursor, bool same, Error *err) {
   if (!d->drawn) return draw(d, line, n, cursor, err);
   const Place from = drawn_place(d), to = cursor_place(d, line, n, cursor);

@@ -1,9 +1,10 @@
 /* line_editor.c - see line_editor.h.
  *
  * Called by: chat_input.c.
- * Always true: libedit reads only through next_key(), which sees signals and bracketed paste first; libedit's
- *              drawing is discarded; line_display.c draws the line before a read(). Synthetic keys are C1
- *              controls (U+0080..U+009F): terminals do not send them as UTF-8; if typed, they are dropped. */
+ * Always true: libedit reads only through next_key(); next_key() sees signals and bracketed paste first.
+ *              libedit's drawing is discarded: line_display.c draws the line before a read(). Synthetic keys
+ *              are C1 controls (U+0080..U+009F): terminals do not send them as UTF-8; if typed, they are
+ *              dropped. */
 #include "terminal/line_editor.h"
 
 #include <errno.h>
@@ -105,7 +106,7 @@ static void resume(LineEditor *e) {
 
 /* --- input */
 
-/* Puts the sequences of bracketed paste around the input that one read() returned, if it has several lines or
+/* Puts the sequences of bracketed paste around the input of one read() if this input has several lines or
  * continues a paste. */
 static void mark_paste(LineEditor *e) {
   bool lines = clock_ms() < e->pasting_until_ms;
@@ -216,8 +217,8 @@ static unsigned char on_clear(EditLine *line, wint_t key) {
   return CC_NORM;
 }
 
-/* Up (its sequence ends with A) goes to the previous line of the edited text or, from its first line, to the
- * previous entry of the history. Down goes to the next line or entry. */
+/* Up (its sequence ends with A) goes to the previous line of the edited text. From the first line it goes to
+ * the previous entry of the history. Down goes to the next line or entry. */
 static unsigned char on_arrow(EditLine *line, wint_t key) {
   const LineInfoW *info = el_wline(line);
   const bool up = key == L'A';
@@ -291,8 +292,8 @@ static unsigned char on_tab(EditLine *line, wint_t key) {
 
 /* --- long texts */
 
-/* Appends the cells of a text; or one cell, shown as a label, if the text takes more than 3 rows and more
- * than a third of the screen's rows. */
+/* Appends the cells of a text. If the text takes more than 3 rows and more than a third of the screen's rows,
+ * appends one cell instead, shown as a label. */
 static Status cells_or_label(LineEditor *e, const char *text, size_t size, CellString *out, Error *err) {
   const LineDisplay *d = &e->display;
   if (size <= 4 * (size_t)d->rows * (size_t)d->columns) { /* 4 bytes a column */
@@ -370,8 +371,8 @@ static void add_functions(EditLine *line) {
     el_wset(line, EL_ADDFN, functions[i].name, functions[i].about, functions[i].run);
 }
 
-/* Binds the keys of readline that libedit lacks, and the synthetic keys; those of the table except its last
- * four also in vi's command mode. */
+/* Binds the keys of readline that libedit lacks, and the synthetic keys. All rows of the table but the last
+ * four are bound in vi's command mode, too. */
 static void bind_keys(EditLine *line) {
   static const struct {
     const wchar_t *function, *keys[4];

@@ -19,7 +19,7 @@ typedef struct LineEditor LineEditor;
 typedef Status (*LineCompleter)(void *user, const char *line, size_t size, Buffer *rest, Buffer *list,
                                 Error *err);
 
-/* `screen` is the terminal's stream for drawing, `style` that of the prompt and the line; complete NULL: Tab
+/* `screen`: the terminal's stream for drawing. `style`: that of the prompt and the line. complete NULL: Tab
  * only beeps. PRECOND console_begin(); style is STYLE_NONE unless the screen is `ansi` (understands escape
  * sequences) */
 Status line_editor_open(FILE *screen, bool ansi, TextStyle style, LineCompleter complete, void *user,

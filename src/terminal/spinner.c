@@ -1,7 +1,7 @@
 /* spinner.c - see spinner.h.
  *
- * Always true: each drawing is one write, which leaves the cursor at the beginning of the line, so that an
- *              unexpected message overwrites the line; the thread takes no signals. */
+ * Always true: each drawing is one write. It leaves the cursor at the beginning of the line, so that an
+ *              unexpected message overwrites the line. The thread takes no signals. */
 #include "terminal/spinner.h"
 
 #include <errno.h>

@@ -40,8 +40,8 @@ Status word_wrap_rest(WordWrap *w, Error *err) {
 
 /* --- columns */
 
-/* The column after a character of `width` columns, which the terminal puts into the next row if it does not
- * fit. */
+/* The column after a character of `width` columns. A character that does not fit is put into the next row by
+ * the terminal. */
 static int column_after(const WordWrap *w, int column, int width) {
   if (w->columns < 2) return column + width;
   return column + width > w->columns ? width : column + width;
@@ -55,8 +55,8 @@ static int blank_width(const WordWrap *w, char blank, int column) {
 }
 
 /* When resized, a terminal either reflows long rows, or cuts them and keeps the cursor on the screen.
- * `column` becomes the larger of the two columns where the cursor may be, so that no word is written beyond
- * the end of the row; at worst one row is short. */
+ * `column` becomes the larger of the two columns where the cursor may be. So no word is written beyond the
+ * end of the row; at worst one row is short. */
 static void follow_resizing(WordWrap *w) {
   if (w->columns == w->known_columns) return;
   w->known_columns = w->columns;
@@ -81,7 +81,7 @@ static Status write_newline(WordWrap *w, Error *err) {
   return buffer_append(&w->out, "\n", 1, err);
 }
 
-/* Writes blanks, which show no style; blanks that do not fit into the row are left out if `only_fitting`. */
+/* Writes blanks, which show no style. only_fitting: blanks that do not fit into the row are left out. */
 static Status write_blanks(WordWrap *w, const char *blanks, size_t n, bool only_fitting, Error *err) {
   for (size_t i = 0; i < n; i++) {
     const int width = blank_width(w, blanks[i], w->column);

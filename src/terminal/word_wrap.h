@@ -34,10 +34,10 @@ typedef struct {
   Buffer out;         /* what is to be written; the caller empties it */
 } WordWrap;           /* set the members above the blank line, zero the rest; word_wrap_release() frees it */
 
-/* Takes one printable character, text[0..size), or a newline or tab. With `keep` the line is left as it is:
- * the terminal alone breaks it. */
+/* Takes one printable character, text[0..size), or a newline or tab. keep: the line is left as it is; the
+ * terminal alone breaks it. */
 Status word_wrap_put(WordWrap *wrap, const char *text, size_t size, TextStyle style, bool keep, Error *err);
-/* Ends the style, so that the bytes in `out` leave the terminal without one, wherever the program ends. */
+/* Ends the style: the bytes in `out` leave the terminal without a style, wherever the program ends. */
 Status word_wrap_rest(WordWrap *wrap, Error *err);
 /* Writes the blanks and the word that were held back. */
 Status word_wrap_end(WordWrap *wrap, Error *err);

@@ -211,7 +211,7 @@ struct Architecture {
   const char *other_name; /* a second name of `architecture`; other rows may have it, too */
   const char *other_type; /* a model_type that `architecture` may have instead */
 
-  /* Defaults of members that Llama does not have, or has with zero as default. */
+  /* Defaults of members that Llama does not have, or has with the default 0. */
   int more_eos[2];        /* besides eos; also used if eos_token_id is null. 0: none */
   int per_layer_width;    /* hidden_size_per_layer_input */
   int per_layer_vocab;    /* vocab_size_per_layer_input; 0: vocab_size */

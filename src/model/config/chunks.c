@@ -1,5 +1,5 @@
-/* chunks.c - Llama 4's attention in chunks, as config.json has it: which layers have it, and what layers with
- * and without a rope do with queries and keys.
+/* chunks.c - Llama 4's attention in chunks, as config.json has it: which layers have chunks, and what layers
+ * with and without a rope do with queries and keys.
  *
  * Called by: config.c or positions.c through a row of architectures.c. Source:
  * transformers 5.23, models/llama4.

@@ -1,8 +1,8 @@
 /* config.c - reads config.json, generation_config.json and configs of quantisation into a ModelConfig.
  *
  * Always true: meanings and defaults are those of transformers' config class of the architecture (5.23,
- *              models/NAME/configuration_NAME.py); members that would change the result and are not
- *              implemented are refused by name; a tensor's count of numbers fits int64. */
+ *              models/NAME/configuration_NAME.py). Members that would change the result and are not
+ *              implemented are refused by name. A tensor's count of numbers fits int64. */
 #include "model/config/config.h"
 
 #include <math.h>
@@ -352,8 +352,9 @@ static Status parse_generation(const ConfigReader *r, ModelConfig *config) {
 
 /* --- files */
 
-/* Finds quantization_config in the config or in its text_config, or compression_config in the config: an old
- * name of compressed-tensors. Where these are absent, MLX's `quantization` with bits is refused. */
+/* Finds quantization_config in the config or in its text_config; else, in the config, compression_config:
+ * this member's old name in compressed-tensors. If all are absent, MLX's `quantization` with bits is
+ * refused. */
 static Status find_quantization(const ConfigReader *r, const ConfigReader *text, ConfigReader *quant) {
   TRY(reader_object(r, "quantization_config", quant));
   if (!quant->object) TRY(reader_object(text, "quantization_config", quant));

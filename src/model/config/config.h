@@ -98,8 +98,8 @@ typedef enum { MLP_OF_MODEL, MLP_DENSE, MLP_NONE } LayerMlp;
 typedef struct {
   LayerKind kind;
   int n_heads, n_kv_heads, head_dim; /* n_heads % n_kv_heads == 0 */
-  /* Width of the MLP, 0 with MLP_NONE. In a layer with experts, the width of the shared expert, an MLP that
-   * every token takes beside its chosen experts; 0: there is none. */
+  /* Width of the MLP; 0 with MLP_NONE. In a layer with experts: width of the shared expert, an MLP for every
+   * token beside its chosen experts; 0: there is none. */
   int intermediate;
   int window; /* sliding window: a position attends to itself and the window - 1 before; 0: all */
   int chunk;  /* positions of a chunk: a position attends to its own chunk, up to itself; 0: all */
@@ -117,8 +117,8 @@ typedef struct {
    * Gates become max(gate - c, 0). c: their mean plus gaussian_quantile(sparsity) times their standard
    * deviation. 0: gates are unchanged. */
   double sparsity;
-  /* The limit of ACTIVATION_LIMITED: mlp_limit in the layer's MLP or shared expert, expert_limit in its
-   * experts (Step 3.5). 0: the model's activation, without a limit. */
+  /* The limit of ACTIVATION_LIMITED (Step 3.5). mlp_limit: in the layer's MLP or shared expert; expert_limit:
+   * in its experts. 0: the model's activation, without a limit. */
   double mlp_limit, expert_limit;
   bool norms_before;   /* the layer's norms are NORM_BEFORE, whatever the model's are (Olmo Hybrid) */
   NormPlacement norms; /* set by config_layer() */
@@ -135,15 +135,16 @@ typedef struct {
  * with weights of the head's own (StableLM 2 12B, Command R+). */
 typedef enum { QK_NORM_NONE, QK_NORM_HEADS, QK_NORM_WHOLE, QK_NORM_CENTRED } QkNorm;
 
-/* f in g = f(gate) * up. ACTIVATION_SILU: x / (1 + e^-x). ACTIVATION_GELU_TANH:
- * x / 2 * (1 + tanh(sqrt(2 / pi) * (x + 0.044715 x^3))).
+/* f in g = f(gate) * up. ACTIVATION_SILU: f(x) = x / (1 + e^-x).
+ * ACTIVATION_GELU_TANH: f(x) = x / 2 * (1 + tanh(sqrt(2 / pi) * (x + 0.044715 x^3))).
  * ACTIVATION_CLAMPED (gpt-oss): g = c / (1 + e^(-1.702 c)) * (1 + u), c = min(gate, 7),
- * u = max(-7, min(up, 7)). ACTIVATION_LIMITED, of single layers: g = min(silu(gate), limit) *
- * max(-limit, min(up, limit)).
- * ACTIVATION_RELU and all after it are ungated: up's output is also the gate. ACTIVATION_RELU
- * (relu2): f is max(x, 0), so that g is the square of max(up, 0). ACTIVATION_GELU_ALONE: f is
- * (1 + tanh(...)) / 2 as above, so that g is the GELU of up. ACTIVATION_GELU_EXACT: g = up * Phi(up), Phi
- * being the normal distribution's cumulative function. ACTIVATION_XIELU: g is Xielu of up (model.h). */
+ *   u = max(-7, min(up, 7)).
+ * ACTIVATION_LIMITED, of single layers: g = min(silu(gate), limit) * max(-limit, min(up, limit)).
+ * ACTIVATION_RELU and all after it are ungated: up's output is also the gate.
+ * ACTIVATION_RELU (relu2): f(x) = max(x, 0), so that g is the square of max(up, 0).
+ * ACTIVATION_GELU_ALONE: f(x) = (1 + tanh(...)) / 2 as above, so that g is the GELU of up.
+ * ACTIVATION_GELU_EXACT: g = up * Phi(up); Phi is the normal distribution's cumulative function.
+ * ACTIVATION_XIELU: g is Xielu of up (model.h). */
 typedef enum {
   ACTIVATION_SILU,
   ACTIVATION_GELU_TANH,
@@ -158,7 +159,7 @@ typedef enum {
 static inline bool is_ungated(Activation activation) {
   return activation >= ACTIVATION_RELU;
 }
-/* The activation of a layer's MLP or experts, given the model's activation and their limit (0: none). */
+/* The activation of a layer's MLP or experts. activation: the model's; limit: theirs (0: none). */
 static inline Activation with_limit(Activation activation, double limit) {
   return limit > 0 ? ACTIVATION_LIMITED : activation;
 }
@@ -178,8 +179,8 @@ typedef struct {
   bool up_first;                          /* the outputs of up come first in gate_up */
   const char *qkv;                        /* the matrix of q, k and v */
   const char *sinks;
-  /* o, delta_o, gate, up and down have these names in some checkpoints of the family, the usual ones in
-   * others. */
+  /* In some checkpoints of the family o, delta_o, gate, up and down have these names; in others they have the
+   * usual names. */
   bool in_some;
   /* These name parts of the whole model. body: what names begin with if none begins with "model."; head: a
    * name that lm_head has in some checkpoints of the family. */
@@ -239,10 +240,10 @@ typedef struct {
  * and x are q, k and v. */
 typedef enum { RULE_GATED_DELTA, RULE_MAMBA2 } StateRule;
 
-/* How the matrices of q, k and v are stored. DELTA_AS_ONE: as one, delta_qkv. DELTA_INTERLEAVED (Qwen3-Next,
- * before model_prepare()): delta_qkv has for each key head its q, its k, and the v and z of its value heads;
- * b has for each key head the b and a of its value heads; there are no matrices z and a. DELTA_APART: apart;
- * delta_qkv is the matrix of q. */
+/* How the matrices of q, k and v are stored. DELTA_AS_ONE: as one, delta_qkv. DELTA_APART: apart; delta_qkv
+ * is the matrix of q. DELTA_INTERLEAVED (Qwen3-Next, before model_prepare()): there are no matrices z and a.
+ * delta_qkv has for each key head its q, its k, and the v and z of its value heads; b has for each key head
+ * the b and a of its value heads. */
 typedef enum { DELTA_AS_ONE, DELTA_INTERLEAVED, DELTA_APART } DeltaForm;
 
 /* Sizes of the layers with a matrix as state (LAYER_DELTA); see norm_delta_rule in operations.def. */
@@ -256,8 +257,8 @@ typedef struct {
   StateRule rule;
   /* Each dimension of a key has a decay of its own, made of its own a and dt_bias (Kimi Delta Attention). */
   bool by_channel;
-  /* With by_channel: ln of a decay is log_bound * sigmoid(exp(a_log) * (a + dt_bias)) (Ling 3.0); 0: it is
-   * -exp(a_log) * softplus(a + dt_bias), as without by_channel. */
+  /* With by_channel (Ling 3.0): ln of a decay is log_bound * sigmoid(exp(a_log) * (a + dt_bias)). log_bound
+   * 0: it is -exp(a_log) * softplus(a + dt_bias), as without by_channel. */
   double log_bound;
   int gate_rank;     /* a and z are each made by two matrices, with this size between them; 0: by one */
   bool doubles_beta; /* beta is 2 sigmoid(b), not sigmoid(b) (Olmo Hybrid) */
@@ -269,8 +270,8 @@ typedef struct {
   bool conv_bias, biases;
   double least_step, largest_step;
   /* With RULE_MAMBA2. no_norm: the output is not normalised. z_scale, a_scale: factors of z and of a (the
-   * step size) before their functions; out_scale: of the output. q_scale, k_scale, v_scale: of the
-   * convolution's inputs; model_prepare() multiplies the taps by these and sets them to 1. */
+   * step size) before their functions. out_scale: factor of the output. q_scale, k_scale, v_scale: factors of
+   * the convolution's inputs; model_prepare() multiplies the taps by them and sets them to 1. */
   bool no_norm;
   double z_scale, a_scale, out_scale;
   double q_scale, k_scale, v_scale;
@@ -368,7 +369,7 @@ typedef struct {
   bool group_is_best;  /* a group's score is that of its best expert (DeepSeek-V2) */
   bool choice_bias; /* each expert has a bias that is added to its score for the choice, not for its weight */
   bool biases;      /* the router, and the experts' gate, up and down have biases */
-  bool scales_input; /* the weight of a chosen expert multiplies its input, not its output (Llama 4) */
+  bool scales_input; /* a chosen expert's weight multiplies the expert's input, not its output (Llama 4) */
   bool shared_gate;  /* the shared expert's output is multiplied by sigmoid(w . h), h being its input */
   ExpertNorms norms;
 } ExpertConfig;
@@ -389,7 +390,7 @@ const char *activation_name(Activation activation); /* "silu", "gelu_pytorch_tan
  *   rows in all. Each row attends to these keys and to the whole block. */
 typedef enum { DRAFT_NONE, DRAFT_EAGLE3, DRAFT_DFLASH, DRAFT_MTP, DRAFT_ASSISTANT } DraftKind;
 
-/* RMSNorm of the target's states before W_states: none, of all of them as one row, or of each. */
+/* RMSNorm of the target's states before W_states. WHOLE: of all as one row; EACH: of each state. */
 typedef enum { STATES_AS_THEY_ARE, STATES_NORM_WHOLE, STATES_NORM_EACH } StatesNorm;
 
 enum { MAX_DRAFT_STATES = 8, MAX_DRAFT_BLOCK = 64 };
@@ -563,7 +564,7 @@ int delta_decays(const DeltaConfig *delta);
  * all heads of a group. */
 int delta_norm_width(const DeltaConfig *delta);
 /* The size in numbers of a layer's recurrent state; 0 if it has none. LAYER_DELTA: [conv - 1][channels]
- * inputs of the convolution, and for each value head [key_dim][value_dim]; LAYER_CONV: [taps - 1][channels]
+ * inputs of the convolution, and [key_dim][value_dim] for each value head. LAYER_CONV: [taps - 1][channels]
  * inputs. A layer with n-grams also keeps the last (taps - 1) * longest inputs of their convolution, each
  * [streams][hidden], and longest - 1 tokens. */
 size_t config_state_numbers(const ModelConfig *config, int layer);
@@ -583,8 +584,8 @@ void ngram_hash(const ModelConfig *config, int layer, NgramHash *hash);
 int expert_row_width(const ModelConfig *config);
 /* True if some layer has a recurrent state. */
 bool config_has_states(const ModelConfig *config);
-/* True if the layer has the model's own heads and head_dim, and the model's width of the MLP unless it has
- * experts or no MLP. */
+/* True if the layer has the model's own heads, head_dim and width of the MLP. The width does not count if the
+ * layer has experts or no MLP. */
 bool config_layer_is_alike(const ModelConfig *config, int layer);
 /* The numbers of one token's keys and values in a layer's cache; 0 if the layer shares another layer's, or
  * has no attention. */

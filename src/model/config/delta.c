@@ -24,8 +24,8 @@ int delta_norm_width(const DeltaConfig *delta) {
   return delta->rule == RULE_MAMBA2 ? group * delta->value_dim : delta->value_dim;
 }
 
-/* There are at most MAX_HEADS heads of keys or values, of at most MAX_DELTA_DIM numbers each, so that the
- * channels of the convolution are below 2^26. `usual`: the sizes of absent members. */
+/* There are at most MAX_HEADS heads of keys or values, of at most MAX_DELTA_DIM numbers each: so the
+ * convolution has fewer than 2^26 channels. `usual`: the sizes of absent members. */
 static Status parse_sizes(const ConfigReader *r, const DeltaConfig *usual, DeltaConfig *delta) {
   TRY(reader_int(r, "linear_num_key_heads", 1, MAX_HEADS, usual->n_key_heads, &delta->n_key_heads));
   TRY(reader_int(r, "linear_num_value_heads", 1, MAX_HEADS, usual->n_value_heads, &delta->n_value_heads));

@@ -78,8 +78,8 @@ static Status parse_target_name(const ConfigReader *r, DraftConfig *draft) {
   return STATUS_OK;
 }
 
-/* Finds the object with the sizes of the layers: the member `key` or, if that is absent, the whole config.
- * *arch: its architecture; NULL: not known. */
+/* Finds the object with the sizes of the layers: the member `key`, or the whole config if that member is
+ * absent. *arch: the layers' architecture; NULL: not known. */
 static Status enter_layers(const ConfigReader *r, const char *key, ConfigReader *layers,
                            const Architecture **arch) {
   const char *type;
@@ -184,7 +184,7 @@ static Status parse_assistant(const ConfigReader *r, ModelConfig *config) {
   return config_parse_quantization(r, &text, config);
 }
 
-/* Fills all that the file says; *is_draft is false, and nothing is filled, if the file is not a drafter's. */
+/* Fills all that the file says. *is_draft false: the file is not a drafter's, and nothing is filled. */
 static Status parse_draft(const ConfigReader *r, ModelConfig *config, bool *is_draft) {
   DraftConfig *draft = &config->draft;
   TRY(find_kind(r, &draft->kind));

@@ -2,8 +2,8 @@
  *
  * Source: transformers 5.23, models/NAME/configuration_NAME.py and the routers in
  * modeling_NAME.py, of the families in architectures.c.
- * Always true afterwards: n_experts is 0, or n_chosen is 1 .. the number of experts in the chosen groups and
- *                         the sizes are within the ranges of config.h. */
+ * Always true afterwards: n_experts is 0; or n_chosen is at least 1 and at most the number of experts in the
+ *                         chosen groups, and the sizes are within the ranges of config.h. */
 #include <stdlib.h>
 #include <string.h>
 
@@ -49,7 +49,7 @@ static Status read_any(const ConfigReader *r, const char *const *keys, bool list
   return STATUS_OK;
 }
 
-/* Returns `own` if the family has names of its own and the config has this member, else `usual`. */
+/* Returns `own` if the family has names of its own and the config has the member `own`, else `usual`. */
 static const char *key_of(const ConfigReader *r, const Architecture *arch, const char *own,
                           const char *usual) {
   return has(arch, KIMI_NAMES) && json_member(r->object, own) ? own : usual;
@@ -96,7 +96,7 @@ static Status parse_width(const ConfigReader *r, const Architecture *arch, int *
 }
 
 /* Reads the widths of an expert, of the shared expert and of the latent. The shared expert's width has a key
- * of its own, is a multiple of an expert's or, with OWN_NORMS, is the MLP's. */
+ * of its own, or is a multiple of an expert's width, or with OWN_NORMS is the MLP's width. */
 static Status parse_widths(const ConfigReader *r, const Architecture *arch, ModelConfig *config) {
   ExpertConfig *experts = &config->experts;
   experts->width = config->intermediate;

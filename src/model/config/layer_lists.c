@@ -88,7 +88,7 @@ static Status parse_own_heads(const ConfigReader *r, const ModelConfig *config, 
 }
 
 /* Reads the number of query heads of layers with a window: num_sliding_attention_heads, else that of
- * attention_other_setting. per_layer_config, if given, replaces both, for layers of either kind. */
+ * attention_other_setting. If per_layer_config is given, it replaces both, for layers of either kind. */
 static Status parse_heads(const ConfigReader *r, ModelConfig *config) {
   ConfigReader other, by_layer;
   int n = config->n_heads, n_kv, head_dim;
@@ -122,7 +122,7 @@ static Status parse_limits(const ConfigReader *r, ModelConfig *config) {
   return STATUS_OK;
 }
 
-/* Refuses members of the published config that say something else than what transformers computes. */
+/* Refuses members of the published config that contradict what transformers computes. */
 static Status check_members(const ConfigReader *r) {
   static const struct {
     const char *key;

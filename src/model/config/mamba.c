@@ -82,7 +82,7 @@ static Status parse_granite_head(const ConfigReader *r, const ModelConfig *confi
   return parse_head(r, (int64_t)expand * config->hidden, "mamba_expand * hidden_size", delta);
 }
 
-/* Falcon-H1: the heads have mamba_d_ssm numbers together or, if that is null, mamba_expand * hidden_size. */
+/* Falcon-H1: the heads have mamba_d_ssm numbers together; if that is null, mamba_expand * hidden_size. */
 static Status parse_beside_head(const ConfigReader *r, const ModelConfig *config, DeltaConfig *delta) {
   int width;
   if (reader_is_null(r, "mamba_d_ssm")) return parse_granite_head(r, config, delta);
@@ -190,8 +190,8 @@ static Status parse_factor_list(const ConfigReader *r, const char *key, int n, d
   return STATUS_OK;
 }
 
-/* Reads Mamba-2's factors: one for each of z, x, B, C and dt (here z, v, k, q and a), one for its input,
- * which multiplies all five, and one for its output. */
+/* Reads Mamba-2's factors. Five are for z, x, B, C and dt (here z, v, k, q and a). One is for the input and
+ * multiplies all five. One is for the output. */
 static Status parse_state_factors(const ConfigReader *r, DeltaConfig *delta) {
   double in, parts[MAX_LISTED];
   TRY(parse_factor(r, "ssm_in_multiplier", &in));
@@ -252,7 +252,7 @@ static const struct {
 };
 enum { N_BLOCKS = sizeof blocks / sizeof *blocks };
 
-/* Finds the list of the layers' kinds or, without one, the pattern; refuses a config with neither. */
+/* Finds the list of the layers' kinds; if there is none, the pattern. Refuses a config with neither. */
 static Status find_blocks(const ConfigReader *r, const char **key, const Json **list, const char **pattern) {
   static const char *const keys[] = {"layers_block_type", "layer_types", NULL};
   *key = reader_first_key(r->object, keys);

@@ -230,8 +230,8 @@ static Status parse_query_scale(const ConfigReader *scaling, ModelConfig *config
                        &config->query_scale_step);
 }
 
-/* Takes max_position from length_key where that is larger and the rope is not scaled: a scaled rope may
- * depend on max_position_embeddings. */
+/* Takes max_position from length_key if that is larger and the rope is not scaled: a scaled rope may depend
+ * on max_position_embeddings. */
 static Status parse_length(const ConfigReader *r, const ConfigReader *scaling, const Architecture *arch,
                            ModelConfig *config) {
   const char *kind;
@@ -279,9 +279,9 @@ static Status parse_one_rope(const ConfigReader *r, const Architecture *arch, Mo
   return has(arch, QUERY_SCALE) ? parse_query_scale(&scaling, config) : STATUS_OK;
 }
 
-/* Reads the rope of one kind of layers, with heads of head_dim numbers, from `r`, its object in
- * rope_parameters. Without that object, kind and theta are those of `otherwise`. "proportional" turns the
- * first pairs of the whole head. */
+/* Reads the rope of one kind of layers, with heads of head_dim numbers. `r`: its object in rope_parameters;
+ * without an object, kind and theta are those of `otherwise`. "proportional" turns the first pairs of the
+ * whole head. */
 static Status parse_kind_rope(const ConfigReader *r, const Architecture *arch, int head_dim,
                               const RopeConfig *otherwise, RopeConfig *rope) {
   *rope = *otherwise;
@@ -481,8 +481,8 @@ Status config_parse_windows(const ConfigReader *r, const Architecture *arch, Mod
   return STATUS_OK;
 }
 
-/* Reads layer_rope_theta, for each layer 0 or a theta from which frequencies can be made. thetas[n_layers]
- * stays as it is if the member is absent. */
+/* Reads layer_rope_theta: for each layer 0, or a theta from which frequencies can be made. If the member is
+ * absent, thetas[n_layers] stays as it is. */
 static Status parse_thetas(const ConfigReader *r, int n_layers, double *thetas) {
   static const char key[] = "layer_rope_theta";
   const Json *list = json_member(r->object, key);

@@ -47,20 +47,20 @@ Status reader_list_of_layers(const ConfigReader *r, const char *key, const Json 
 Status __attribute__((format(printf, 5, 6))) reader_refuse_item(const ConfigReader *r, const char *key, int i,
                                                                 const Json *item, const char *expected, ...);
 
-/* Reads the member `key`, a list with a name for each layer: which[layer] is the index of its name in
+/* Reads the member `key`, a list with a name for each layer. which[layer]: the index of the layer's name in
  * `names`, which ends with NULL; -1 for all layers if the member is absent. */
 Status reader_names_of_layers(const ConfigReader *r, const char *key, const char *const *names, int n_layers,
                               int8_t *which);
 
 /* Fills listed[n_layers]: whether the list `key` holds the layer's number, counted from `first` on. Numbers
- * below `first` are refused; those beyond the last layer are refused if `bounded`, else ignored. */
+ * below `first` are refused. Numbers beyond the last layer are refused if `bounded`, else ignored. */
 Status reader_numbers_of_layers(const ConfigReader *r, const char *key, int first, int n_layers, bool bounded,
                                 bool *listed);
 
 /* The first of `keys`, a NULL-terminated list, that the object has; NULL: none. */
 const char *reader_first_key(const Json *object, const char *const *keys);
 
-/* True if the member is there and null, for members where that differs from absence. */
+/* True if the member is there and null. For members where null differs from absence. */
 bool reader_is_null(const ConfigReader *r, const char *key);
 /* Refuses a member that must be absent or null. */
 Status reader_refuse_given(const ConfigReader *r, const char *key);

@@ -81,7 +81,7 @@ Status config_parse_value_heads(const ConfigReader *r, const Architecture *arch,
 }
 
 /* partial_rotary_factor beside the objects with ropes: it must turn as many numbers as the rope of layers
- * without a window does. */
+ * without a window. */
 static Status check_part(const ConfigReader *r, const ModelConfig *config) {
   static const char key[] = "partial_rotary_factor";
   double part;

@@ -1,8 +1,8 @@
 /* hf_directory.c - opens a Hugging Face directory: finds each tensor and checks it against the config.
  *
- * Tensor names are those of transformers (layers.c). Only these data are read here: vectors, except biases
- * of matrices, to check that they are finite or to join parts; lm_head's bias; and an lm_head that
- * may be tied, to compare it with the embedding. */
+ * Tensor names are those of transformers (layers.c). Only these data are read here. Vectors, except biases of
+ * matrices: to check that they are finite, or to join parts. lm_head's bias. An lm_head that may be tied: to
+ * compare it with the embedding. */
 
 #include <stdlib.h>
 #include <string.h>
@@ -313,7 +313,7 @@ static void find_names(HfLoader *loader) {
   if (head && hf_has_linear(loader, head)) loader->head = head;
 }
 
-/* True if a layer has a vector or a matrix of this name, which may be NULL. */
+/* True if a layer has the vector (is_vector) or the matrix `part`; part NULL: false. */
 static bool has_part(const HfLoader *loader, const char *part, bool is_vector) {
   const ModelConfig *config = &loader->model->config;
   char name[NAME_SIZE];

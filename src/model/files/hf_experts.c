@@ -126,8 +126,8 @@ typedef struct {
   int n_out, first, row_skip;
 } Rows;
 
-/* Takes the bias of some rows. It may be missing unless experts have biases by the config. It is copied if
- * other rows lie between them. */
+/* Takes the bias of some rows. It may be missing unless the config says that experts have biases. It is
+ * copied if other rows lie between these rows. */
 static Status take_bias(HfLoader *loader, Rows rows, Linear *linear) {
   Vector *bias = &linear->bias;
   if (!loader->model->config.experts.biases && !hf_find(loader, linear->name, ".bias")) return STATUS_OK;

@@ -2,9 +2,9 @@
  *
  * Called by: hf_quantised.c, hf_directory.c.
  * A tensor (g_idx) names the group of each input. Inputs are sorted by their groups; Linear.order is the
- * result. repack.c puts the rows of weights into this order, and a device gathers x before the product. The
- * order of down's inputs needs no gathering where gate and up are repacked: their outputs are put into that
- * order. */
+ * result. repack.c puts the rows of weights into this order, and a device gathers x before the product. If
+ * gate and up are repacked, down's inputs need no gathering: the outputs of gate and up are then put into
+ * the order of down's inputs. */
 #include <stdlib.h>
 #include <string.h>
 

@@ -287,7 +287,7 @@ static Status take_quantised(HfLoader *loader, int n_out, int first_out, const S
 
 /* --- unsupported layouts */
 
-/* Tensors that show the layout of a layer without weights of a known name, for the message. */
+/* For the message: tensors that show the layout of a layer without weights of a known name. */
 static const struct {
   const char *suffix, *what;
 } foreign[] = {

@@ -10,8 +10,8 @@
 #include "model/files/hf_tensors.h"
 #include "model/layers.h"
 
-/* True for a layer's tensor that has no effect on answers: tables and masks that are computed anew, scales
- * and zero points of activations and of the KV cache, and orders, shapes and zero points of weights that say
+/* True for a layer's tensor that has no effect on answers: tables and masks that are computed anew; scales
+ * and zero points of activations and of the KV cache; orders, shapes and zero points of weights if they say
  * nothing new. */
 static bool is_idle(const char *name) {
   static const char *const parts[] = {".inv_freq",         ".cos_cached",

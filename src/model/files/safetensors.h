@@ -25,7 +25,7 @@ typedef struct {
 Status safetensors_open(const char *path, Safetensors *file, Error *err);
 void safetensors_close(Safetensors *file);
 
-/* safetensors_open() over the caller's bytes, which must outlive the Safetensors, for tests and fuzzing;
+/* safetensors_open() over the caller's bytes, for tests and fuzzing. The bytes must outlive the Safetensors;
  * `name` is for messages. */
 Status safetensors_parse(const char *name, const void *bytes, size_t size, Safetensors *file, Error *err);
 

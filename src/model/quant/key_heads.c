@@ -69,7 +69,7 @@ static bool runs_are_multiples(const Gathering *g, int unit) {
   return fit;
 }
 
-/* Copies the numbers of one head's outputs from a row of `from` to their places in a row of `to`; a number
+/* Copies the numbers of one head's outputs from a row of `from` to their places in a row of `to`. A number
  * has `size` bytes and belongs to `unit` outputs. */
 static void copy_head(const Gathering *g, int head, const unsigned char *from, int unit, size_t size,
                       unsigned char *to) {
@@ -81,8 +81,8 @@ static void copy_head(const Gathering *g, int head, const unsigned char *from, i
   }
 }
 
-/* Returns new memory with n rows of `from`, from_row bytes each, in which copy_head() has reordered the
- * numbers of all heads. NULL after a failure, which g->err reports. */
+/* Returns new memory with n rows of `from`, where they are from_row bytes apart. copy_head() has reordered
+ * the numbers of all heads in each row. NULL after a failure, which g->err reports. */
 static void *make_rows(const Gathering *g, const void *from, size_t n, size_t from_row, int unit,
                        size_t size) {
   const size_t row = (size_t)(count_outputs(g) / unit) * size;
@@ -137,8 +137,8 @@ static Status gather_groups(const Gathering *g, Linear *to) {
 
 /* --- matrices whose rows are outputs */
 
-/* FP8: blocks of outputs share a scale. Unless all outputs are one block, or blocks divide the series of each
- * head, every output gets a scale of its own. */
+/* FP8: blocks of outputs share a scale. They still do if all outputs are one block, or if blocks divide the
+ * series of each head. Otherwise every output gets a scale of its own. */
 static Status gather_blocks(const Gathering *g, Linear *to) {
   const Linear *from = g->from;
   const size_t n_groups = (size_t)((from->n_in - 1) / from->group + 1), row = n_groups * sizeof(float);

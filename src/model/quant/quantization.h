@@ -61,8 +61,8 @@ typedef struct {
 
 /* Reads the object of config.json's quantization_config, or of AutoAWQ's quant_config.json, AutoGPTQ's
  * quantize_config.json or ModelOpt's hf_quant_config.json. The last three need not name the method: `usual`
- * is the method if the file names none; NULL for config.json. Zeroes *quant first; release it after failures
- * too. */
+ * stands for a method that the file does not name (NULL for config.json). Zeroes *quant first; release it
+ * after failures too. */
 Status quantization_parse(const struct ConfigReader *r, const char *usual, QuantConfig *quant);
 void quantization_release(QuantConfig *quant);
 

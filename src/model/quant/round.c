@@ -1,4 +1,4 @@
-/* round.c - dense weights rounded to 4 bits, for drafters: what they compute decides only how many guesses
+/* round.c - dense weights rounded to 4 bits, for drafters: a drafter's results decide only how many guesses
  * are right.
  *
  * Called by: commands/answer/guess.c. An output's weights for a group of GROUP inputs become the nearest of

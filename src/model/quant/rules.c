@@ -1,7 +1,7 @@
 /* rules.c - see rules.h.
  *
- * Regular expressions come from unchecked files: a config is refused if their memory or PCRE2's steps for a
- * match exceed limits that are far above what real expressions need. */
+ * Regular expressions come from unchecked files. A config is refused if their memory, or PCRE2's steps for a
+ * match, exceed a limit. The limits are far above what real expressions need. */
 #include "model/quant/rules.h"
 
 #include <stdlib.h>
@@ -189,8 +189,8 @@ static Status run_pattern(const QuantRule *rule, const char *name, uint32_t max_
                    SHOWN, rule->pattern, name);
 }
 
-/* True if `pattern`, in which * stands for any text, matches the name or a module that the name is in. After
- * a failed comparison the last * takes one more character; the earlier stars need not. */
+/* True if `pattern` matches the name, or a module that the name is in; * stands for any text. After a failed
+ * comparison the last * takes one more character; the earlier stars need not. */
 static bool glob_fits(const char *pattern, const char *name) {
   const char *star = NULL, *resume = NULL;
   while (*name) {

@@ -18,7 +18,7 @@ typedef enum {
 Status quant_rule_add(const ConfigReader *r, QuantConfig *quant, MatchKind kind, const char *pattern,
                       QuantScheme scheme);
 
-/* Appends a rule of `kind` for each string of the list `key`, which may be absent; with `regex`, strings that
+/* Appends a rule of `kind` for each string of the list `key`; the list may be absent. regex: strings that
  * begin with "re:" are regular expressions. */
 Status quant_rules_add_list(const ConfigReader *r, const char *key, QuantConfig *quant, bool regex,
                             MatchKind kind, QuantScheme scheme);
