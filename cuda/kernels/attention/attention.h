@@ -133,8 +133,8 @@ int attention_tile_tokens(const Attention *attention);
 /* Blocks of a unit: for each KV head one, or several that divide its query heads. */
 int attention_unit_blocks(const Attention *attention);
 /* attention_unit_keys(): keys of a unit, a multiple of KV_PAGE_TOKENS. n_blocks: attention_unit_blocks();
- * n_keys: the keys of all rows with units. All tokens with several splits then have at most ATTENTION_UNITS /
- * n_blocks units together. The caller gives a token at most ATTENTION_SPLITS splits. */
+ * n_keys: the keys of all rows with units. With this size all tokens with several splits together have at
+ * most ATTENTION_UNITS / n_blocks units. The caller gives a token at most ATTENTION_SPLITS splits. */
 enum { ATTENTION_UNITS = 528, ATTENTION_SPLITS = 64 };
 int attention_unit_keys(int n_blocks, long long n_keys);
 /* For --invariant, where a token's splits must not depend on other tokens. attention_fixed_splits(): splits

@@ -666,8 +666,8 @@ __global__ void __launch_bounds__(kMergeWarps * 32)
 }
 
 /* Divides n_tokens tokens into tiles, and the keys into splits if the tiles fill at most half of the GPU.
- * `longest` is the length, in steps, of the longest of as many splits as fit. The least number of splits with
- * that length is taken, if it saves at least two steps: the merge takes as long as one step (LOG.md, "Splits
+ * `longest`: steps of the longest split if there are as many splits as fit. The least number of splits with
+ * this length is taken, if it saves at least two steps: the merge takes as long as one step (LOG.md, "Splits
  * of the keys"). With latent attention the division of one token does not depend on `past`, because the
  * token's step is captured in a graph. */
 template <class S> Division divide(const AttentionArgs &a, int n_tokens, int past) {

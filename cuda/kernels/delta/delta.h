@@ -67,7 +67,7 @@ bool delta_step_takes(const DeltaRule *rule, const DeviceLinear *gates, int n_to
 DeltaFamily delta_choose(const DeltaRule *rule, int n_tokens);
 bool delta_can_run(DeltaFamily family, const DeltaRule *rule, int n_tokens);
 
-/* Floats of a layer's state, and of its first part, the inputs of the convolution. */
+/* Floats of a layer's state, and floats of its first part (the inputs of the convolution). */
 size_t delta_state_floats(const DeltaConfig *sizes, StatesType type);
 size_t delta_input_floats(const DeltaConfig *sizes);
 size_t delta_workspace_bytes(const DeltaConfig *sizes, int max_tokens);

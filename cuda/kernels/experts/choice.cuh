@@ -27,7 +27,7 @@ __host__ __device__ constexpr int best_of_words(int n_items) {
 }
 
 /* Calls take(rank, item) once for each of the n_best <= 32 best items, in some lane. The first of equal items
- * is the better. key(i), i < n_own: the key of item 32 i + lane, at least 1; 0 if there is no such item.
+ * counts as the best. key(i), i < n_own: the key of item 32 i + lane, at least 1; 0 if there is no such item.
  *
  * Pruning: `least` is the n_best-th largest of the 32 lanes' maxima. At least n_best items are >= `least`,
  * usually few more. They are written to `list` in the order of the items. Then each lane ranks some entries:

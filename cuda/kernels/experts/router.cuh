@@ -1,5 +1,5 @@
-/* router.cuh - what the kernels of the router (experts.h) share: their arguments, what they store, and
- * the choice of a token's experts once its logits are known.
+/* router.cuh - what the kernels of the router (experts.h) share: their arguments, what they store, and the
+ * choice of a token's experts from its logits.
  *
  *   router_token.cu  1 to 32 tokens
  *   router_tiles.cu  more tokens, and any number with `invariant`, on tensor cores

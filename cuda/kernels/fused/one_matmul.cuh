@@ -2,9 +2,9 @@
  *
  *     sums[k][row] = sum over the groups of warp k (s (sum q X - z sum X) d),   x = d X (quantise.cuh)
  *
- * First all warps quantise the activations into int8 planes in shared memory, each a group of 128 at a time.
- * They need not if x came as planes (one_residual.cuh). Stage i of a share belongs to warpgroup i % 4. Each
- * warp of that warpgroup takes a tile row by at most four groups:
+ * Unless x came as planes (one_residual.cuh), all warps first quantise the activations into int8 planes in
+ * shared memory, each a group of 128 at a time. Stage i of a share belongs to warpgroup i % 4. Each warp of
+ * that warpgroup takes a tile row by at most four groups:
  *
  *     4 tile rows, k_warps 1       2 tile rows, k_warps 2            1 tile row, k_warps 4
  *       row 0  | warp 0 |            row 0  | warp 0 | warp 1 |        row 0  | w 0 | w 1 | w 2 | w 3 |

@@ -363,7 +363,7 @@ enum {
   STEP_HYBRID_LAYERS = 64,                   /* layers at most: the bits of delta_layers */
   STEP_HYBRID_EXPERTS = 2 * STEP_MAX_EXPERTS,
   STEP_HYBRID_POSITIONS = 40960, /* from there on separate kernels are faster: they read a KV head's keys
-                                  * once, while each cluster that has the head reads them all */
+                                  * once; here each cluster that has the head reads them all */
   STEP_MIX_BYTES = 464,          /* bytes of MixVars (block.cuh) */
 };
 

@@ -5,8 +5,8 @@
  *
  * A block takes one tile row and up to 8 tokens; each of its 8 warps takes every eighth tile of inputs. The
  * kernel serves groups that are not a multiple of 16, and tests compare the other kernels with it.
- * READS    all weights once for every 8 tokens; the kernel is far slower than memory, since it looks up each
- *          weight's group. */
+ * READS    all weights once for every 8 tokens; the kernel is far slower than memory, because it looks up
+ *          each weight's group. */
 #include "cuda/kernels/linear/kernel.cuh"
 #include "cuda/kernels/ptx/lanes.cuh"
 
