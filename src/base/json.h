@@ -108,6 +108,8 @@ JsonSpan json_span_member(JsonSpan object, const char *key);
  * "missing" at the end. */
 const char *json_cursor_describe(JsonCursor cursor, char text[64]);
 
+/* Appends the text between a string's quotes with escapes decoded; a lone surrogate becomes U+FFFD. */
+Status json_unescape(const char *text, size_t size, Buffer *out, Error *err);
 /* Appends text[0..size) as a JSON string with its quotes. Invalid UTF-8 becomes U+FFFD; quotes,
  * backslashes and characters that steer a terminal (terminal_text.h) are escaped, all others unchanged. */
 Status json_write_string(Buffer *out, const char *text, size_t size, Error *err);

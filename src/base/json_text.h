@@ -28,9 +28,6 @@ static inline const char *json_pass_space(const char *at, const char *end) {
 Status json_validate(const char *name, Status refused, bool python, const char *text, size_t size,
                      JsonSkip *skips, size_t n_skips, Buffer *copy, Error *err);
 
-/* Appends the text between a string's quotes with escapes decoded; a lone surrogate becomes U+FFFD. */
-Status json_unescape(const char *text, size_t size, Buffer *out, Error *err);
-
 /* A valid number's text as an integer; false for a fraction or outside int64. 1e3 and 2.50e1 are integers. */
 bool json_text_int64(const char *text, size_t size, int64_t *out);
 

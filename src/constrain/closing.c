@@ -62,12 +62,6 @@ typedef struct {
   bool many;  /* begins_others(): a text that is a prefix of others need not be taken out */
 } Values;
 
-static bool value_hash(JsonKind kind, const char *bytes, size_t size, uint64_t *hash) {
-  if (kind == JSON_NUMBER) return machine_number_hash(bytes, size, hash);
-  *hash = machine_string_hash(bytes, size);
-  return true;
-}
-
 static Closing after_child(Machine *m, const Frame *frame, const bool *verdicts, uint64_t hash) {
   const ArenaMark mark = machine_mark(m);
   const Frame *after = frame_after_child(m, frame, verdicts, hash);
@@ -79,7 +73,7 @@ static Closing after_child(Machine *m, const Frame *frame, const bool *verdicts,
 static bool try_value(void *user, const char *bytes, size_t size) {
   Values *v = user;
   uint64_t hash;
-  if (value_hash(v->kind, bytes, size, &hash))
+  if (machine_text_hash(v->kind, bytes, size, &hash))
     v->best = better(v->best, after_child(v->m, v->frame, v->verdicts, hash));
   return v->best != CLOSE_SURE;
 }
@@ -711,7 +705,7 @@ static bool is_dead_end(Values *v, const char *bytes, size_t size) {
   bool few[32], *verdicts = few;
   const uint32_t n = v->frame->n_children;
   if (v->keys) return with_member(m, v->frame, bytes, size) == CLOSE_NEVER;
-  if (!value_hash(v->kind, bytes, size, &hash)) return false;
+  if (!machine_text_hash(v->kind, bytes, size, &hash)) return false;
   if (n > 32 && !(verdicts = malloc(n))) return machine_fail(m, "out of memory"), false;
   for (uint32_t i = 0; i < n; i++) {
     const uint32_t schema = frame_children(v->frame)[i];

@@ -5,7 +5,6 @@
 #include <string.h>
 
 #include "base/hash64.h"
-#include "base/utf8.h"
 #include "constrain/closing.h"
 #include "constrain/frames.h"
 #include "constrain/key_order.h"
@@ -140,13 +139,8 @@ static uint32_t frame_lex(Machine *m, const Frame *frame, int which, uint32_t n_
 
 /* --- the end of a value */
 
-/* Steps state->top, the parent, after a value in it has ended; false if the text cannot go on. */
-static bool child_ended(Machine *m, JsonState *state, const bool *verdicts, uint64_t hash) {
-  const Frame *frame = frame_child_ended(m, state->top, verdicts, hash);
-  if (!frame) return false;
-  state->top = frame;
-  state->phase = frame->kind == FRAME_ROOT ? PHASE_END : PHASE_AFTER;
-  if (frame->kind == FRAME_ROOT) return frame_goals(frame)[0] == FORMULA_TRUE;
+/* True if the object or array may end now, or have another member or item. */
+static bool may_go_on(Machine *m, const Frame *frame) {
   bool ends[MAX_GOALS];
   if (closing_is_searched(m, frame) || frame_may_end(m, frame, ends)) return true;
   ArenaMark mark = machine_mark(m);
@@ -156,74 +150,52 @@ static bool child_ended(Machine *m, JsonState *state, const bool *verdicts, uint
   return goes_on;
 }
 
+/* Steps state->top, the parent, after a value in it has ended; false if the text cannot go on. */
+static bool child_ended(Machine *m, JsonState *state, const bool *verdicts, uint64_t hash) {
+  const Frame *frame = frame_child_ended(m, state->top, verdicts, hash);
+  if (!frame) return false;
+  state->top = frame;
+  state->phase = frame->kind == FRAME_ROOT ? PHASE_END : PHASE_AFTER;
+  if (frame->kind == FRAME_ROOT) return frame_goals(frame)[0] == FORMULA_TRUE;
+  return may_go_on(m, frame);
+}
+
 bool machine_decode(Machine *machine, const JsonState *state) {
-  Machine *m = machine;
-  static const char escapes[] = "\"\"\\\\//b\bf\fn\nr\rt\t";
-  m->decoded.size = 0;
   Error err;
-  for (uint32_t i = state->start; i < state->n_text; i++) {
-    char bytes[4] = {m->text[i]};
-    size_t size = 1;
-    if (m->text[i] == '\\' && m->text[i + 1] != 'u') {
-      for (size_t j = 0; escapes[j]; j += 2)
-        if (escapes[j] == m->text[i + 1]) *bytes = escapes[j + 1];
-      i++;
-    } else if (m->text[i] == '\\') {
-      char hex[5] = {0};
-      memcpy(hex, m->text + i + 2, 4);
-      uint32_t code = (uint32_t)strtoul(hex, NULL, 16);
-      i += 5;
-      if (code >= 0xd800 && code <= 0xdbff) {
-        memcpy(hex, m->text + i + 3, 4);
-        code = 0x10000 + ((code - 0xd800) << 10) + ((uint32_t)strtoul(hex, NULL, 16) - 0xdc00);
-        i += 6;
-      }
-      size = (size_t)utf8_encode(code, bytes);
-    }
-    if (buffer_append(&m->decoded, bytes, size, &err) != STATUS_OK) return machine_fail(m, err.text), false;
-  }
-  return true;
+  machine->decoded.size = 0;
+  const char *text = machine->text + state->start;
+  if (json_unescape(text, state->n_text - state->start, &machine->decoded, &err) == STATUS_OK) return true;
+  return machine_fail(machine, err.text), false;
 }
 
-uint64_t machine_string_hash(const char *bytes, size_t size) {
-  return hash64(bytes, size, 4);
-}
-
-bool machine_number_hash(const char *text, size_t size, uint64_t *hash) {
+bool machine_text_hash(JsonKind kind, const char *bytes, size_t size, uint64_t *hash) {
   Decimal d;
-  if (!decimal_read(text, size, &d)) return false;
+  if (kind == JSON_STRING) return *hash = hash64(bytes, size, 4), true;
+  if (!decimal_read(bytes, size, &d)) return false;
   *hash = hash64(d.digits, (size_t)d.n, (uint64_t)(d.exponent + 1000) << 4 | (uint64_t)d.negative << 3 | 3);
   return true;
 }
 
-static bool string_ends(Machine *m, JsonState *state) {
-  bool verdicts[MAX_GOALS];
+bool machine_end_text(Machine *machine, JsonState *state) {
+  Machine *m = machine;
+  const Frame *frame = state->top;
+  const bool number = state->phase == PHASE_NUMBER, key = state->phase == PHASE_KEY_STRING;
+  const char *bytes = m->text + state->start;
+  size_t size = state->n_text - state->start;
   uint64_t hash = 0;
-  if (state->top->hashing) {
+  if (!number && (key || frame->hashing)) {
     if (!machine_decode(m, state)) return false;
-    hash = machine_string_hash(m->decoded.data ? m->decoded.data : "", m->decoded.size);
+    bytes = m->decoded.data ? m->decoded.data : "";
+    size = m->decoded.size;
   }
-  lex_verdicts(m, state->lex, verdicts, state->top->n_children);
-  return child_ended(m, state, verdicts, hash);
-}
-
-static bool key_ends(Machine *m, JsonState *state) {
-  if (!machine_decode(m, state)) return false;
-  const Frame *frame =
-      frame_next_member(m, state->top, m->decoded.data ? m->decoded.data : "", m->decoded.size);
-  if (!frame) return false;
-  state->top = frame;
-  state->phase = PHASE_COLON;
-  return true;
-}
-
-static bool number_ends(Machine *m, JsonState *state) {
-  bool verdicts[MAX_GOALS];
-  uint64_t hash = 0;
-  if (state->top->hashing &&
-      !machine_number_hash(m->text + state->start, state->n_text - state->start, &hash))
+  if (key) {
+    state->phase = PHASE_COLON;
+    return (state->top = frame_next_member(m, frame, bytes, size)) != NULL;
+  }
+  if (frame->hashing && !machine_text_hash(number ? JSON_NUMBER : JSON_STRING, bytes, size, &hash))
     return false;
-  lex_verdicts(m, state->lex, verdicts, state->top->n_children);
+  bool verdicts[MAX_GOALS];
+  lex_verdicts(m, state->lex, verdicts, frame->n_children);
   return child_ended(m, state, verdicts, hash);
 }
 
@@ -317,13 +289,7 @@ static bool container_begins(Machine *m, JsonState *state, FrameKind kind) {
   if (!frame) return false;
   state->top = frame;
   state->phase = kind == FRAME_OBJECT ? PHASE_FIRST_KEY : PHASE_FIRST_ITEM;
-  bool ends[MAX_GOALS];
-  if (closing_is_searched(m, frame) || frame_may_end(m, frame, ends)) return true;
-  ArenaMark mark = machine_mark(m);
-  bool goes_on =
-      kind == FRAME_ARRAY ? frame_next_item(m, frame) != NULL : frame_lex(m, frame, 2, 0) != LEX_NONE;
-  machine_release(m, mark);
-  return goes_on;
+  return may_go_on(m, frame);
 }
 
 static bool value_begins(Machine *m, JsonState *state, unsigned char byte) {
@@ -393,11 +359,6 @@ static bool structure(Machine *m, JsonState *state, unsigned char byte) {
   }
 }
 
-bool machine_end_text(Machine *machine, JsonState *state) {
-  if (state->phase == PHASE_KEY_STRING) return key_ends(machine, state);
-  return state->phase == PHASE_STRING ? string_ends(machine, state) : number_ends(machine, state);
-}
-
 static bool take(Machine *m, JsonState *state, unsigned char byte) {
   switch ((Phase)state->phase) {
   case PHASE_STRING:
@@ -412,7 +373,7 @@ static bool take(Machine *m, JsonState *state, unsigned char byte) {
       state->lex = next;
       return true;
     }
-    return lex_may_end(m, state->lex) && number_ends(m, state) && structure(m, state, byte);
+    return lex_may_end(m, state->lex) && machine_end_text(m, state) && structure(m, state, byte);
   }
   case PHASE_LITERAL: return literal_goes_on(m, state, byte);
   default: return structure(m, state, byte);
@@ -448,7 +409,7 @@ bool machine_may_end(Machine *machine, const JsonState *state) {
   if (state->phase != PHASE_NUMBER || state->top->kind != FRAME_ROOT) return false;
   JsonState copy = *state;
   ArenaMark mark = machine_mark(machine);
-  bool ends = lex_may_end(machine, state->lex) && number_ends(machine, &copy);
+  bool ends = lex_may_end(machine, state->lex) && machine_end_text(machine, &copy);
   machine_release(machine, mark);
   return ends;
 }

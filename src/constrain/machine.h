@@ -155,8 +155,7 @@ bool machine_may_end(Machine *machine, const JsonState *state);
 bool machine_end_text(Machine *machine, JsonState *state);
 /* Hashes that equal values share. False for a number too long to compare. */
 uint64_t machine_literal_hash(JsonKind kind);
-uint64_t machine_string_hash(const char *bytes, size_t size);
-bool machine_number_hash(const char *text, size_t size, uint64_t *hash);
+bool machine_text_hash(JsonKind kind, const char *bytes, size_t size, uint64_t *hash);
 /* Writes the open key or string, without escapes, to machine->decoded; false if memory runs out. */
 bool machine_decode(Machine *machine, const JsonState *state);
 /* Only stores a byte of the text: for callers that have stepped state->lex themselves. */

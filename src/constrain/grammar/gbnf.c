@@ -133,7 +133,8 @@ static Status find_rule(Parser *p, const char *name, size_t size, uint32_t *numb
   const uint64_t hash = hash64(name, size, 0);
   const KeyTable *known = &t->rules_by_name;
   for (const KeyEntry *e = key_table_find(known, hash); e; e = key_table_next(known, e)) {
-    const GbnfRule *rule = &t->rules[ *number = e->value.number];
+    const GbnfRule *rule = &t->rules[e->value.number];
+    *number = e->value.number;
     if (rule->size == size && memcmp(rule->name, name, size) == 0) return STATUS_OK;
   }
   if (t->n_rules == MAX_RULES)
