@@ -70,7 +70,7 @@ typedef struct {
     };
   };
   /* Only with latent attention: the heads' parts of kv_b (ModelLayer), laid out like `summed` experts, each
-   * head as an expert; key_halves, value_halves: the same weights in fp16, as LinearHeads.w. */
+   * head as an expert. key_halves, value_halves: the same weights in fp16, as LinearHeads.w. */
   DeviceLinear key_heads, value_heads;
   const void *key_halves, *value_halves;
   DeviceExperts experts;
@@ -87,8 +87,8 @@ typedef struct {
   float attention_factor;
 } DeviceRope;
 
-/* A matrix whose weights stay in the host's memory. The CPU multiplies few rows by it; for many rows the
- * weights are streamed: laid out in the staging memory, which all such matrices share, before each matmul. */
+/* A matrix whose weights stay in the host's memory. The CPU multiplies few rows by it. For many rows the
+ * weights are streamed: laid out before each matmul in the staging memory, which all such matrices share. */
 typedef struct HostMatrix {
   DeviceLinear *to; /* placed in the staging memory */
   int layer, n;
@@ -109,7 +109,7 @@ enum { N_ROPES = 3, ROPE_OF_LONG_TEXTS = 2 };
 struct BackendModel {
   const Model *model;
   Program program; /* the operations of a step of `model` */
-  /* A drafter's target, whose CUDA stream (perhaps lm_head, too) the drafter uses; or NULL. */
+  /* A drafter's target, or NULL. The drafter uses the target's CUDA stream, perhaps lm_head, too. */
   const struct BackendModel *target;
   int gpu;
   int rank;       /* which of the GPUs that share a model this is; else 0 */

@@ -140,7 +140,7 @@ static Status make_states(BackendState *s, int n_rows, int first, float divisor,
                          LINEAR_TO_F32, s->x, s->loaded->model->config.hidden, err);
 }
 
-/* EAGLE-3: the embeddings and the states, each normalised, are the input h of the first layer; x begins as
+/* EAGLE-3: the embeddings and the states, each normalised, are the input h of the first layer. x begins as
  * the states, or as the normalised states. On entry the states are in x. */
 static Status make_pairs(BackendState *s, int n_rows, Error *err) {
   const BackendModel *m = s->loaded;
@@ -161,8 +161,8 @@ static Status make_pairs(BackendState *s, int n_rows, Error *err) {
   return norm_rows(s, s->branch, eps, m->draft_state_norm, c->hidden, n_rows, s->x, err);
 }
 
-/* x = the drafter's own state after its last step, which had one row: x as the last layer left it,
- * normalised if `norm`. */
+/* x = the drafter's own state after its last step, which had one row. The state is x as the last layer left
+ * it, normalised if `norm`. */
 static Status take_own_state(BackendState *s, bool norm, Error *err) {
   const BackendModel *m = s->loaded;
   const ModelConfig *c = &m->model->config;
@@ -193,8 +193,8 @@ static Status round_half(BackendState *s, const float *from, const float *weight
   return ops_rms_norm(from, weight, (float)c->norm_eps, width, n_rows, out, stride, s->loaded->stream, err);
 }
 
-/* *state = the drafter's own state after its last step, which had one row and left x and normalised x. The
- * state of an assistant is W_out of normalised x, the state of an MTP layer is rmsnorm(x). */
+/* *state = the drafter's own state after its last step, which had one row and left x and normalised x. For an
+ * assistant the state is W_out of normalised x, for an MTP layer rmsnorm(x). */
 static Status make_own_state(BackendState *s, const float **state, Error *err) {
   const BackendModel *m = s->loaded;
   if (m->draft_out.n_out == 0) {

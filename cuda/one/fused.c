@@ -57,8 +57,8 @@ int fused_clusters(const BackendModel *loaded) {
   return plan_of(loaded, KV_F16, 1, &plan, NULL) == STATUS_OK ? plan.shape.n_clusters : 0;
 }
 
-/* Converts a matrix in bf16 to fp16. If fp16 cannot hold its numbers, separate kernels will run, or, with
- * `demanded`, it is an error. each_row: see linear_to_halves(). */
+/* Converts a matrix in bf16 to fp16. If fp16 cannot hold its numbers, separate kernels will run; with
+ * `demanded` it is an error. each_row: see linear_to_halves(). */
 static Status halve(BackendModel *loaded, DeviceLinear *matrix, const char *what, bool each_row,
                     bool demanded, Error *err) {
   if (loaded->decode_step == DECODE_KERNELS || matrix->type != WEIGHT_BF16) return STATUS_OK;

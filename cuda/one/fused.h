@@ -42,8 +42,8 @@ void fused_close(FusedStep *fused);
 uint64_t *fused_mail(const FusedStep *fused);
 void fused_connect(FusedStep *fused, const StepPeers *peers);
 
-/* True if a kernel is open for a step of span.n_tokens, and is either faster at span.pos than separate
- * kernels or demanded (DECODE_FUSED); false if `fused` is NULL. */
+/* True if a kernel is open for a step of span.n_tokens, and is demanded (DECODE_FUSED) or at span.pos faster
+ * than separate kernels. False if `fused` is NULL. */
 bool fused_takes(const FusedStep *fused, TokenRange span);
 
 /* True if steps of one token leave their best token in device memory. It is taken by the next
@@ -52,8 +52,8 @@ bool fused_leaves_pick(const FusedStep *fused);
 Status fused_pick(const FusedStep *fused, StepPick pick, cudaStream_t stream, Error *err);
 
 /* True if steps of one token can find their best logits and read only a small part of lm_head in fp16
- * (StepCall.n_best). fused_all_logits() enqueues the computation of all logits, with the same bits, from the
- * input of lm_head that the step leaves (StepCall.head_x). */
+ * (StepCall.n_best). fused_all_logits() enqueues the computation of all logits from the input of lm_head that
+ * the step leaves (StepCall.head_x). It gives the same bits. */
 bool fused_screens(const FusedStep *fused);
 Status fused_all_logits(const FusedStep *fused, const void *head_x, float *logits, cudaStream_t stream,
                         Error *err);

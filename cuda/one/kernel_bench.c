@@ -1,8 +1,8 @@
 /* kernel_bench.c - see kernel_bench.h.
  *
- * Always true: everything runs on one stream; the device memory of a matrix, and of the dense one that cuBLAS
- * multiplies in its place, is freed before the next matrix's is allocated; a captured graph is destroyed
- * before the workspace can grow. */
+ * Always true: everything runs on one stream. The device memory of a matrix is freed before the next matrix's
+ * is allocated; so is that of the dense matrix that cuBLAS multiplies in its place. A captured graph is
+ * destroyed before the workspace can grow. */
 #include "cuda/one/kernel_bench.h"
 
 #include <math.h>
@@ -16,7 +16,7 @@
 
 enum { MAX_COPIES = 512, MAX_CALLS = 2000, LEAST_PEAK_SIZE = 128, PEAK_SIZE = 8192 };
 
-/* A graph has enough calls to last shortest_graph_us, beside which its launch overhead is negligible, and
+/* A graph has enough calls to last shortest_graph_us: its launch overhead is negligible beside that. It has
  * at most as many as last longest_graph_us. long_matmul_us: see measure_matmul(). */
 static const double shortest_graph_us = 2e3, longest_graph_us = 50e3, long_matmul_us = 1e3;
 static const size_t usual_staging = (size_t)32 << 20;

@@ -2,8 +2,8 @@
  * takes.
  *
  * table.c has these functions in its BackendProbe (contracts: engine/probe.h). Each matrix is random and has
- * more copies than L2 holds; a captured graph cycles through the copies, and the median over launches of the
- * graph is reported. Very small matrices stay in L2 even so: the number of copies is limited. */
+ * more copies than L2 holds. A captured graph cycles through the copies; the median over its launches is
+ * reported. Very small matrices stay in L2 even so: the number of copies is limited. */
 #pragma once
 
 #include "engine/probe.h"

@@ -328,8 +328,8 @@ static Status open_sequences(BackendState *s, Error *err) {
   return sequences_open(&s->sequences, &s->options, err);
 }
 
-/* Zeroes the router's counters, and expert_g: kernels read its rows to the end, but write them only up to the
- * experts' width. */
+/* Zeroes the router's counters and expert_g. Kernels read rows of expert_g to the end, but write them only up
+ * to the experts' width. */
 static Status clear_experts(BackendState *s, Error *err) {
   const ExpertConfig experts = most_experts(&s->loaded->model->config);
   if (experts.n_experts == 0) return STATUS_OK;

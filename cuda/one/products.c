@@ -59,7 +59,7 @@ static int outputs_of(const BackendModel *m, const DeviceLinear *w) {
   return w->n_experts > 0 ? expert_row_width(&m->model->config) : w->interleaved ? w->n_out / 2 : w->n_out;
 }
 
-/* Multiplies. Runs on a thread of the CUDA driver, which must not call CUDA. */
+/* Multiplies. Runs on a thread of the CUDA driver, so it must not call CUDA. */
 static void multiply(void *user) {
   const HostCall *call = user;
   const BackendState *s = call->s;
@@ -75,7 +75,7 @@ static void multiply(void *user) {
     cpu_products_stacked(cpu, host->layer, host->which, host->n, rows);
 }
 
-/* Enqueues s->host.y = x times w; if w is interleaved, the gated product; if w is gate_up of experts, the sum
+/* Enqueues s->host.y = x times w. If w is interleaved: the gated product. If w is gate_up of experts: the sum
  * of the chosen experts' outputs for x. */
 static Status run_on_cpu(BackendState *s, const DeviceLinear *w, const void *x, int x_stride, int n_rows,
                          GivenChoices choices, Error *err) {

@@ -12,7 +12,7 @@
 
 #include "base/status.h"
 
-/* A wait for a stream, zeros at first: the clock_ms() of its beginning, and of look()'s last question to
+/* A wait for a stream, zeros at first: the clock_ms() at which it began, and at which look() last asked
  * NCCL. */
 typedef struct {
   double begin_ms, looked_ms;
@@ -27,8 +27,8 @@ struct Reduce {
   /* rows: [n_rows][first[n]], n being the number of GPUs. GPU r has made columns first[r] to
    * first[r + 1] - 1; afterwards the first GPU has all columns. */
   Status (*gather)(Reduce *own, float *rows, const int *first, int n_rows, cudaStream_t stream, Error *err);
-  /* To be called again and again while the host waits for a stream: fails if another GPU failed, or the wait
-   * takes too long. */
+  /* To be called again and again while the host waits for a stream. Fails if another GPU failed, or if the
+   * wait takes too long. */
   Status (*look)(Reduce *own, ReduceWait *wait, Error *err);
   /* Waits for the stream, and fails as look() does. */
   Status (*wait)(Reduce *own, cudaStream_t stream, Error *err);

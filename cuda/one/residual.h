@@ -18,7 +18,7 @@ static inline float post_eps(const ModelConfig *c) {
 }
 
 /* The number of the first of a layer's two sums over GPUs. The exchange of logits is number
- * first_sum(n_layers), also after a fused step, so that tags (Peers.first_tag) rise from step to step. */
+ * first_sum(n_layers). A fused step does not change that: tags (Peers.first_tag) rise from step to step. */
 static inline int first_sum(int layer) {
   return 2 * layer;
 }
@@ -63,12 +63,12 @@ typedef struct {
   const float *next;   /* [hidden] of x afterwards, which the next operation reads */
 } Norms;
 
-/* Rows of `hidden` for the output of o or down if it is not added to x at once (BackendState.branch). With
- * several GPUs: this GPU's part of the step's sum number `sum`, which the other GPUs read. */
+/* Where o or down writes rows of `hidden` that are not added to x at once (BackendState.branch). With several
+ * GPUs: this GPU's part of the step's sum number `sum`, which the other GPUs read. */
 float *residual_branch(const BackendState *s, int sum);
-/* x = scalar * (x + rmsnorm(branch) * norms.post), or x += branch without norms.post; with norms.next also
- * makes h. With `parts`, `branch` is this GPU's residual_branch(), and the sum of all GPUs' branches stands
- * in its place. PRECOND norms.post, or shared_in_memory() and `parts`. */
+/* x = scalar * (x + rmsnorm(branch) * norms.post), or x += branch without norms.post. With norms.next also
+ * makes h. With `parts`, `branch` is this GPU's residual_branch(); the sum of all GPUs' branches stands in
+ * its place. PRECOND norms.post, or shared_in_memory() and `parts`. */
 Status residual_add(BackendState *s, float *branch, bool parts, int n_tokens, Norms norms, int sum,
                     Error *err);
 /* *to = the sum over all GPUs of n_rows rows of residual_branch(). PRECOND s->peers.n > 0 */

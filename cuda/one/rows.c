@@ -22,10 +22,10 @@ Status rows_set(BackendState *s, TokenRange span, Error *err) {
       "cannot copy ids", err); /* from pageable memory: the call returns after reading ids */
 }
 
-/* True if there are many rows (a few cost hardly more than one), and at least 3 of 4 have no logits. With up
- * to LINEAR_MOST_PLANES rows attention may have written planes (layers/narrow.h); rows_keep() cannot move
- * those. False for models on several GPUs or partly on the host: nothing was measured there. False if all
- * rows are units (only_singles): such a step is padded, and its graph may serve other numbers of rows. */
+/* True if there are many rows, and at least 3 of 4 have no logits. (A few rows cost hardly more than one.)
+ * With up to LINEAR_MOST_PLANES rows attention can have written planes (layers/narrow.h); rows_keep() cannot
+ * move those. False for models on several GPUs or partly on the host: nothing was measured there. False if
+ * all rows are units (only_singles): such a step is padded, and its graph can serve other numbers of rows. */
 bool rows_cut(const BackendState *s, TokenRange span) {
   enum { LEAST_ROWS = LINEAR_MOST_PLANES + 1, ROWS_PER_LOGITS = 4 };
   if (span.parts && s->sequences.only_singles) return false;
@@ -67,7 +67,7 @@ static float *rows_queries(const BackendState *s, int layer) {
   return s->projections + (config_layer(c, layer).delta_beside ? delta_outputs(&c->delta) : 0);
 }
 
-/* Normalises q over all its heads together, and k likewise; with QK_NORM_CENTRED each head alone, after its
+/* Normalises q over all its heads together, and k likewise. With QK_NORM_CENTRED: each head alone, after its
  * mean is subtracted. */
 static Status norm_q_k(BackendState *s, int layer, int n_tokens, Error *err) {
   const ModelConfig *c = &s->loaded->model->config;
@@ -149,7 +149,7 @@ Status rows_project_heads(BackendState *s, int layer, int n_rows, bool *done, Er
   return products_run(s, &call, err);
 }
 
-/* Widens V of all rows in place, each KV head from value_dim numbers to head_dim, and multiplies it by
+/* Widens V of all rows in place: each KV head from value_dim numbers to head_dim. Also multiplies V by
  * value_scale. */
 static Status spread_values(BackendState *s, int layer, int n_rows, Error *err) {
   const ModelConfig *c = &s->loaded->model->config;

@@ -22,10 +22,10 @@ RopeAngles rows_rope_angles(const BackendState *s, TokenRange span, LayerRope wh
 /* Fills the step's table of the rope's angles. */
 Status rows_rope_table(BackendState *s, TokenRange span, LayerRope which, Error *err);
 
-/* The norm of x and the matmul qkv. *done: its epilogue also does what rows_append() does, which depends on
- * the layer, the cache's type and the number of rows. */
+/* The norm of x and the matmul qkv. *done: the matmul's epilogue also does what rows_append() does. That
+ * depends on the layer, the cache's type and the number of rows. */
 Status rows_project_heads(BackendState *s, int layer, int n_rows, bool *done, Error *err);
 
-/* Clips and norms the rows of s->projections, applies the rope to queries and keys, and writes queries to
+/* Clips and norms the rows of s->projections, and applies the rope to queries and keys. Writes queries to
  * s->q, keys and values to the layer's cache. */
 Status rows_append(BackendState *s, int layer, int n_rows, Error *err);

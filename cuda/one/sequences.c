@@ -113,7 +113,7 @@ static void add_tiles(Sequences *s, StepRows *rows, int row, const SequenceRows 
   }
 }
 
-/* Tiles with fewer keys first: kernels take the last tile first, so that short ones are left for the end. */
+/* Tiles with fewer keys first. Kernels take the last tile first, so short tiles are left for the end. */
 static int compare_tiles(const void *a, const void *b) {
   const AttentionTile *x = a, *y = b;
   return x->keys != y->keys ? (x->keys > y->keys) - (x->keys < y->keys)
@@ -168,8 +168,8 @@ static void note_sequences(Sequences *s, TokenRange range) {
   }
 }
 
-/* Pads a step of single rows (only_singles): adds rows of position -1 and units of row -1, which kernels
- * skip, and fills logit_rows up with row 0. */
+/* Pads a step of single rows (only_singles). Adds rows of position -1 and units of row -1, which kernels
+ * skip. Fills logit_rows up with row 0. */
 static void pad(Sequences *s, StepRows *rows) {
   const int all = padded_to(s->n_rows, PADDED_ROWS), most = s->n_sequences;
   for (const int n = all < most ? all : most; s->n_rows < n; s->n_rows++) {

@@ -52,7 +52,7 @@ typedef struct {
   int n_singles, n_segments, n_units, n_tiles[TILE_SIZES];
   /* unit_keys: keys of all rows that are units; tile_keys, by tile size: the sum of AttentionTile.keys. */
   long long unit_keys, tile_keys[TILE_SIZES];
-  /* All rows are units of attention, none is in a tile: each sequence has a single row or, with `invariant`,
+  /* All rows are units of attention; none is in a tile. Each sequence has a single row, or with `invariant`
    * one row and its guesses. */
   bool only_singles;
   int *sequence_of; /* [max_logit_rows] the sequence of each row of logits */

@@ -28,7 +28,7 @@ static inline Status shared_add(BackendState *s, float *x, int n_rows, Error *er
   return reduce->sum(reduce, x, n, s->loaded->stream, err);
 }
 
-/* With loaded->reduce only the first GPU picks: rows.ids[0] = its token. Without, each GPU picks the same
+/* With loaded->reduce only the first GPU picks: rows.ids[0] = its token. Without it each GPU picks the same
  * token itself, and nothing is done. */
 static inline Status shared_take_pick(BackendState *s, Error *err) {
   Reduce *reduce = s->loaded->reduce;
@@ -36,7 +36,7 @@ static inline Status shared_take_pick(BackendState *s, Error *err) {
 }
 
 /* Exchanges the logits that the GPUs have made. Through memory this is exchange number `sum` of the step, and
- * all GPUs get all logits; by loaded->reduce only the first GPU does. */
+ * all GPUs get all logits. By loaded->reduce only the first GPU gets them. */
 static inline Status shared_gather_logits(BackendState *s, int sum, int n_rows, Error *err) {
   Reduce *reduce = s->loaded->reduce;
   const Peers *peers = &s->peers;

@@ -183,8 +183,8 @@ Status state_wait(BackendState *s, Error *err) {
   return cuda_status(cudaStreamSynchronize(s->loaded->stream), "a step failed", err);
 }
 
-/* Copies rows of n_heads KV heads between a part of a layer's cache and the host, where heads are n_rows rows
- * apart. */
+/* Copies rows of n_heads KV heads between a part of a layer's cache and the host. On the host, heads are
+ * n_rows rows apart. */
 static Status copy_rows(BackendState *s, TokenRange span, int layer, CachePart part, int n_heads, char *host,
                         size_t n_rows, bool to_host, Error *err) {
   const LayerConfig own = config_layer(&s->loaded->model->config, layer);

@@ -19,7 +19,7 @@ enum {
 };
 
 /* When a token is asked for from one row of the last logits, tokens_pick() also enqueues the picks of all
- * later rows where it can (its `many`). The last n_left of n_rows rows were not asked for yet. Row r has the
+ * later rows, where it can (its `many`). The last n_left of n_rows rows were not asked for yet. Row r has the
  * draw number `draw` + r. */
 typedef struct {
   int n_rows, n_left; /* n_rows 0: no picks, or their logits were overwritten */
@@ -42,25 +42,25 @@ typedef enum {
   KEY_SCALES, /* only with KV_Q8 */
   VALUES,
   VALUE_SCALES, /* only with KV_Q8 */
-  /* Only with an indexer (ops/index.h), each of one KV head: INDEX_KEYS has the key of a block of positions
-   * in the row of the block's last position, INDEX_VALUES has each position's index key. kv_read() puts
+  /* Only with an indexer (ops/index.h); each has one KV head. INDEX_KEYS has the key of a block of positions
+   * in the row of the block's last position. INDEX_VALUES has each position's index key. kv_read() puts
    * INDEX_KEYS after the heads of KEYS, and INDEX_VALUES after those of VALUES. */
   INDEX_KEYS,
   INDEX_VALUES,
   CACHE_PARTS
 } CachePart;
 
-/* Addresses of the parts of the cache that a layer reads: its own, another layer's (LayerConfig.kv_layer), or
- * one of the target's layers' (StateOptions.target); and the place of the layer's recurrent state among those
- * of all layers. */
+/* cache: the parts of the cache that a layer reads: its own, another layer's (LayerConfig.kv_layer), or those
+ * of a layer of the target (StateOptions.target). recurrent: the place of the layer's recurrent state among
+ * those of all layers. */
 typedef struct {
   void *cache[CACHE_PARTS];
   size_t recurrent; /* offset in floats */
 } LayerPlace;
 
 typedef struct HostCall HostCall;
-/* Pinned memory through which the GPU and the CPU exchange rows of x and y of matmuls whose weights are on
- * the host (products.h); zeros if there are no such weights. */
+/* Pinned memory in which the GPU and the CPU exchange rows: x and y of matmuls whose weights are on the host
+ * (products.h). Zeros if there are no such weights. */
 typedef struct {
   float *x, *y, *weights; /* x, y: large enough for any such matmul; weights: [n_rows][n_chosen] of experts */
   int *ids;               /* [n_rows][n_chosen] */
@@ -70,7 +70,7 @@ typedef struct {
 
 typedef struct NgramCall NgramCall;
 /* Memory of residual streams and n-grams (layers/streams.h); zeros in other models. MIX_FOR_ATTENTION,
- * MIX_FOR_MLP and LOGITS (operations.def) begin with a mix, which combines all streams into one row by the
+ * MIX_FOR_MLP and LOGITS (operations.def) begin with a mix. A mix combines all streams into one row by the
  * matrices mix_down, then mix_up. n: streams.n; S: n * hidden; R: max(max_chunk, max_logit_rows). */
 typedef struct {
   float *streams;        /* [rows of the step][S]: `all` or `spare` */

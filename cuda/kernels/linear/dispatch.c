@@ -140,7 +140,7 @@ static const LinearEntry *entry_for(const LinearQuery *query, int i) {
   return query->n_experts > 0 ? linear_expert_entry(i) : linear_entry(i);
 }
 
-/* True if the tokens' x fits in shared memory as fp16, beside the partial sums of dense_rows. */
+/* True if shared memory holds x of all tokens as fp16 beside the partial sums of dense_rows. */
 static bool f16_fits(const LinearQuery *query) {
   const size_t pad = (size_t)(query->n_experts > 0 ? LINEAR_MAX_CHOSEN : 1) * DENSE_UNIT,
                held = (size_t)skinny_held_tokens(query->n_tokens);
@@ -173,7 +173,7 @@ static bool group_fits(const LinearEntry *entry, const LinearQuery *query) {
   return query->group % multiple == 0;
 }
 
-/* True if the entry's kernel can run the shape, also outside the token range it is chosen for. */
+/* True if the entry's kernel can run the shape, inside or outside the entry's range of tokens. */
 static bool entry_runs(const LinearEntry *entry, const LinearQuery *query) {
   if (!(entry->weights & 1u << query->weights) || entry->act != query->act) return false;
   if (query->device.arch < entry->first_chip || query->device.arch > entry->last_chip) return false;

@@ -1,8 +1,8 @@
 /* dispatch.h - which kernel multiplies which matrix: one table, in host code.
  *
  * The first entry that fits wins; the order and the thresholds are measured (LOG.md, "Thresholds"). Nothing
- * here includes or links CUDA, so that both sides of every threshold are tested without a GPU
- * (test/cuda/test_dispatch.c). */
+ * here includes or links CUDA. So test/cuda/test_dispatch.c tests both sides of every threshold without a
+ * GPU. */
 #pragma once
 
 #include <stdbool.h>
@@ -87,11 +87,11 @@ typedef enum {
 #define DISPATCH_TILE_TOKENS 128
 #define DISPATCH_TILES       96
 
-/* Most tokens that chain_mma multiplies, and most tile rows of 16 outputs for each SM. */
+/* chain_mma: the most tokens, and the most tile rows of 16 outputs for each SM. */
 #define CHAIN_TOKENS 32
 #define CHAIN_ROWS   6
 
-/* True if `busy` is at least 85% of n SMs: idle SMs then cost less than blocks with parts of two tiles. */
+/* True if `busy` is at least 85% of n SMs. Idle SMs then cost less than blocks with parts of two tiles. */
 static inline bool dispatch_busy_enough(int busy, int n) {
   return 20 * busy >= 17 * n;
 }
@@ -165,8 +165,8 @@ typedef struct {
   int variant;      /* of LinearCall: a tile shape, LINEAR_WHOLE, or 0: all shapes give the same bits */
 } LinearInvariant;
 
-/* How the query's matrix is multiplied under LINEAR_INVARIANT: *how = the first LinearInvariant that can run
- * it, *entry = its entry. STATUS_MODEL if none can. */
+/* How LINEAR_INVARIANT multiplies the query's matrix. *how = the first LinearInvariant that can run it,
+ * *entry = the entry of *how. STATUS_MODEL if none can. */
 Status linear_invariant(const LinearQuery *query, const LinearInvariant **how, const LinearEntry **entry,
                         Error *err);
 

@@ -30,7 +30,7 @@ namespace skinny_gemm {
 constexpr int kUnitX = kUnitIn * 2, kPieces = kUnitIn / 8; /* bytes, and pieces of 16 bytes, of a unit's x */
 constexpr int kEarlyBytes = 48 << 10; /* of weights that a block requests before x; more would delay x */
 
-/* Where a lane's parts of a unit lie, and its masks of x: computed once, in registers. */
+/* A lane's places in a unit and its masks of x, computed once and kept in registers. */
 template <class W> struct LanePlaces {
   int tiles, scales; /* byte offsets in a slot of the ring */
   int stored_scale;  /* UnitScale::own() */
@@ -209,7 +209,7 @@ __global__ void __launch_bounds__(kThreads, 1) experts_kernel(const __grid_const
   for (int slot = 0; slot < depth; slot++) {
     if (slot == early) {
       wait_for_previous();
-      dependents_may_start(); /* only now, since dependents may read chosen.ids without waiting */
+      dependents_may_start(); /* only now: dependents may read chosen.ids without waiting */
       request_x(a, unit0, n_units, x);
       copy_async_commit();
     }

@@ -26,7 +26,7 @@ namespace skinny_gemm {
 
 constexpr int kSteps = kUnitIn / 16; /* steps of a unit, and columns of a product */
 
-/* The scales of rows g and g + 8 for the columns 2t and 2t + 1 of a set, as a lane keeps them for a unit. */
+/* A lane's scales of a unit: those of rows g and g + 8 for columns 2t and 2t + 1 of a set. */
 template <class W, int kTokens> struct ColumnScales;
 
 /* One word of scales for the unit, as in float_unit.cuh. */

@@ -37,7 +37,7 @@ inline size_t output_bytes(LinearOutput output) {
   return output == LINEAR_TO_F32 || output == LINEAR_ADD_F32 ? sizeof(float) : sizeof(__half);
 }
 
-/* An error if the call's variant is beyond the kernel's n tile shapes. */
+/* STATUS_USAGE if the call's variant is beyond the kernel's n tile shapes. */
 inline Status check_variant(const LinearArgs &args, int n, Error *err) {
   if (args.variant <= n) return STATUS_OK;
   return error_set(err, STATUS_USAGE, "%s: there is no tile shape %d", args.w->name, args.variant);
@@ -56,12 +56,12 @@ LINEAR_KERNELS(KERNEL)
 /* Launches the kernel of wide/experts_mma.cu, to which awq_wgmma leaves experts of few rows each. */
 Status launch_experts_mma(const LinearArgs &args, Error *err);
 
-/* True if awq_wgmma can make heads (LINEAR_NEXT_HEADS) of n_tokens tokens, and is expected to be faster than
- * writing y for a separate kernel. whole: with LINEAR_WHOLE. */
+/* True if awq_wgmma can make heads (LINEAR_NEXT_HEADS) of n_tokens tokens, and this is expected to be faster
+ * than writing y for a separate kernel. whole: with LINEAR_WHOLE. */
 bool awq_wgmma_makes_heads(const DeviceLinear *w, int n_tokens, bool whole, const DeviceLimits &device);
 
-/* The query for a call. With experts the query is for one token's chosen experts as one matrix: stacked or,
- * if summed, side by side. */
+/* The query for a call. With experts it is for one token's chosen experts as one matrix: stacked, or side by
+ * side if summed. */
 inline LinearQuery linear_query(const DeviceLinear &w, ActType act, int n_tokens,
                                 const DeviceLimits &device) {
   const ActType own = w.type == WEIGHT_INT8 ? ACT_INT8 : weight_is_quantised(w.type) ? act : ACT_F16;
@@ -199,7 +199,7 @@ struct GroupedExperts {
     return {place, min(begins[expert + 1], place + tile_places), expert * tile_rows};
   }
 
-  /* Upper bound of the tiles: full ones, and a partial one for each expert that has places. */
+  /* Upper bound of the number of tiles: the full ones, and a partial one for each expert that has places. */
   int most_tiles(int n_places, int tile_places) const {
     return n_places / tile_places + (n_places < n_experts ? n_places : n_experts);
   }

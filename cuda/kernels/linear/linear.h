@@ -110,8 +110,8 @@ Status linear_fill_floats(const DeviceLinear *linear, LinearPart part, const voi
                           cudaStream_t stream, Error *err);
 
 /* Bytes of memory for a rotated copy (wide/rotated.cuh) of a 4-bit matrix, for the kernel int8_bytes: a byte
- * for each weight, a scale for each output. kernel: the kernel that is forced, or NULL. 0 if the matrix can
- * have no copy, or if another kernel is forced. */
+ * for each weight, a scale for each output. kernel: the forced kernel, or NULL. 0 if the matrix can have no
+ * copy, or if another kernel is forced. */
 size_t linear_rotated_bytes(const DeviceLinear *linear, const char *kernel);
 
 /* Makes the rotated copy of a filled matrix in `memory`, 256-byte aligned, on the stream, and sets
@@ -126,8 +126,8 @@ DeviceLinear linear_outputs_from(const DeviceLinear *linear, int first_out);
 /* True if linear_round() takes this matrix. */
 bool linear_can_round(const DeviceLinear *linear);
 
-/* *rounded = the dense matrix rounded to 4 bits as by src/model/quant/round.c, in new device memory *memory,
- * which the caller frees by cudaFree(). Waits until the rounding is done. */
+/* *rounded = the dense matrix, rounded to 4 bits as src/model/quant/round.c does, in new device memory
+ * *memory. The caller frees *memory by cudaFree(). Waits until the rounding is done. */
 Status linear_round(const DeviceLinear *dense, DeviceLinear *rounded, void **memory, cudaStream_t stream,
                     Error *err);
 
@@ -140,8 +140,8 @@ Status linear_lay_out_experts(DeviceLinear *linear, int n_experts, int n_chosen,
 DeviceLinear linear_expert(const DeviceLinear *linear, int expert);
 
 /* The experts that a call's tokens chose, in device memory. A `choice` is one expert of one token, numbered
- * token * n_chosen + its index among the token's choices. A `place` is a choice's position when choices are
- * sorted by expert, and within an expert by token. */
+ * token * n_chosen + its index among the token's choices. A `place` is a choice's number in the order of
+ * experts, and within an expert of tokens. */
 typedef struct {
   const int *ids;     /* [n_tokens][n_chosen] the expert of each choice */
   const int *begins;  /* [n_experts + 1] places of expert e: begins[e] .. begins[e + 1] - 1 */
@@ -159,8 +159,8 @@ DeviceLimits linear_limits(const LinearContext *context);
 bool linear_experts_gathered(const LinearContext *context, const DeviceLinear *weights, int n_tokens,
                              const char *kernel);
 
-/* True if begins and choices may be NULL for one token: a kernel then multiplies the chosen experts as one
- * matrix, and the place of a choice is its index in ids. */
+/* True if begins and choices can be NULL for one token. A kernel then multiplies the chosen experts as one
+ * matrix, and a choice's place is its index in ids. */
 bool linear_experts_as_one(const LinearContext *context, const DeviceLinear *weights);
 
 typedef enum {
@@ -179,8 +179,8 @@ typedef struct {
   float eps;
 } LinearNorm;
 
-/* The next kernel's operand, which an epilogue makes from its results. planes_wgmma makes planes for a
- * matmul, in memory of linear_planes_bytes(), or heads; awq_wgmma makes heads. */
+/* The next kernel's operand, which an epilogue makes from its results. planes_wgmma makes heads, or planes
+ * for a matmul in memory of linear_planes_bytes(). awq_wgmma makes heads. */
 typedef enum {
   LINEAR_NEXT_NONE,
   LINEAR_NEXT_NORM,  /* LINEAR_ADD_F32: planes of the new y times `norm`, the weight of the next RMSNorm */
@@ -239,12 +239,12 @@ Status linear_multiplies_bytes(int gpu, bool *multiplies, Error *err);
 
 /* *device = the properties of a GPU that decide which kernels it runs. */
 Status linear_device(int gpu, DeviceLimits *device, Error *err);
-/* STATUS_MODEL if the device has no kernel for the matrix under LINEAR_INVARIANT. *fast = true if the device
- * is a Hopper GPU and multiplies many rows about as fast as without LINEAR_INVARIANT, else false. */
+/* STATUS_MODEL if the device has no kernel for the matrix under LINEAR_INVARIANT. *fast: it is a Hopper GPU
+ * and multiplies many rows about as fast as without LINEAR_INVARIANT. */
 Status linear_check_invariant(const DeviceLinear *weights, const DeviceLimits *device, bool *fast,
                               Error *err);
 
-/* If linear_open() fails, *context is NULL or has to be closed, too. linear_close() takes NULL. */
+/* If linear_open() fails, *context still has to be closed, unless it is NULL. linear_close() takes NULL. */
 Status linear_open(int gpu, cudaStream_t stream, LinearContext **context, Error *err);
 void linear_close(LinearContext *context);
 
@@ -259,8 +259,8 @@ const void *linear_workspace(const LinearContext *context);
 
 Status linear_run(LinearContext *context, const LinearCall *call, Error *err);
 
-/* A matrix for each head, which multiplies the head's own part of x. Pointers are to device memory, 16-byte
- * aligned; so is each row, since strides and steps are multiples of 8. */
+/* A matrix for each head, which multiplies the head's own part of x. Pointers are to device memory and
+ * 16-byte aligned. Strides and steps are multiples of 8, so each row is aligned, too. */
 typedef struct {
   const void *w; /* fp16 [n_heads][n_out][w_stride], zeros from n_in on */
   int n_heads, n_in, n_out, w_stride;
@@ -273,9 +273,8 @@ typedef struct {
 
 /* LinearHeads.w_stride for n_in inputs: n_in rounded up to 8. */
 size_t linear_heads_stride(int n_in);
-/* Fills `to`, a LinearHeads.w, from all heads' matrices, which are stacked in `weights` as experts are;
- * clamps dense, FP8 and FP4 weights to fp16's range. PRECOND weights are dense, or n_in is a multiple of
- * 8. */
+/* Fills `to`, a LinearHeads.w, from `weights`, in which all heads' matrices are stacked as experts are.
+ * Clamps dense, FP8 and FP4 weights to fp16's range. PRECOND weights are dense, or n_in % 8 == 0. */
 Status linear_fill_heads(const DeviceLinear *weights, void *to, cudaStream_t stream, Error *err);
 /* linear_prepare_heads() prepares for up to max_tokens; linear_run_heads() enqueues the products. kernel:
  * NULL or LINEAR_INVARIANT. With NULL, cuBLAS multiplies more than 8 tokens and does not clamp results to
@@ -283,18 +282,18 @@ Status linear_fill_heads(const DeviceLinear *weights, void *to, cudaStream_t str
 void linear_prepare_heads(LinearContext *context, int max_tokens);
 Status linear_run_heads(LinearContext *context, const LinearHeads *call, const char *kernel, Error *err);
 
-/* True if a kernel computes the RMSNorm of its x itself (LinearCall.norm), faster than two kernels compute
+/* True if a kernel computes the RMSNorm of its x itself (LinearCall.norm) and is faster than two kernels for
  * norm and product. */
 bool linear_takes_norm(const LinearContext *context, const DeviceLinear *weights, ActType act, int n_tokens,
                        const char *kernel);
 
-/* True if the epilogue of the kernel for these tokens, with LINEAR_TO_F32 and fp16 x, can do
- * LINEAR_NEXT_HEADS, whatever the type of the KV cache. */
+/* True if the kernel for these tokens can do LINEAR_NEXT_HEADS in its epilogue: with LINEAR_TO_F32, fp16 x
+ * and any type of KV cache. */
 bool linear_makes_heads(const LinearContext *context, const DeviceLinear *weights, ActType act, int n_tokens,
                         const char *kernel);
 
-/* The table entry that linear_run() takes for n_tokens tokens, if the call gives x and not norm.rows. (One
- * token with LinearExperts.begins takes the entry for 2.) */
+/* *entry = the table entry that linear_run() takes for n_tokens tokens, if the call gives x and not
+ * norm.rows. One token with LinearExperts.begins takes the entry for 2. */
 Status linear_choice(const LinearContext *context, const DeviceLinear *weights, ActType act, int n_tokens,
                      const char *kernel, const LinearEntry **entry, Error *err);
 

@@ -12,8 +12,8 @@ inline Status map_x(const LinearArgs &args, int n_rows, int box_rows, CUtensorMa
                    CU_TENSOR_MAP_SWIZZLE_128B, args.w->name, map, err);
 }
 
-/* First token of a tile. The last tile ends with the last token and computes some tokens of the previous tile
- * again, because a copy of tokens past the end takes longer (LOG.md, "Copies past the last row"). */
+/* First token of a tile. The last tile ends with the last token and repeats some tokens of the tile before:
+ * a copy of tokens past the end takes longer (LOG.md, "Copies past the last row"). */
 __device__ __forceinline__ int first_of_tile(int n_tokens, int token_tile, int tile_tokens) {
   return max(0, min(token_tile * tile_tokens, n_tokens - tile_tokens));
 }

@@ -103,8 +103,8 @@ template <int kIntBytes> __device__ __forceinline__ float inverse_scale(float to
 }
 
 /* Converts four values (k, k + 8, k + 1, k + 9) to one word of bytes, or to words of their high and low
- * bytes, and returns the sum of their integers. An int16 is 128 too large at first, so that bits 8 .. 15 are
- * its rounded high byte. */
+ * bytes. Returns the sum of their integers. An int16 is 128 too large at first: so bits 8 .. 15 are its
+ * rounded high byte. */
 template <int kIntBytes>
 __device__ __forceinline__ int quantise_by(float inverse, const float (&v)[4], uint32_t (&word)[kIntBytes]) {
   constexpr int kHalf = kIntBytes == 2 ? 128 : 0, kStart = kIntBiasBits + kHalf;

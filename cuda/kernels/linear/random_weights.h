@@ -1,5 +1,5 @@
 /* random_weights.h - for measuring speed: random weights on the device instead of a checkpoint's, and a
- * kernel that only reads memory: its bandwidth bounds that of all others.
+ * kernel that only reads memory. Its bandwidth bounds that of all others.
  *
  * Numbers are made as a checkpoint would store them, and laid out by linear_fill_*().
  * A seed gives the same numbers on any device. Outputs of a matmul have about the variance of its inputs, as
@@ -23,8 +23,7 @@ Status random_numbers(void *to, WeightType type, size_t n, float low, float high
                       cudaStream_t stream, Error *err);
 
 /* Reads `bytes` of `from` (both multiples of 16) once, at memory bandwidth: the ceiling of the kernels.
- * `never` is 4 bytes of device memory for an unused result, without which the compiler would drop the
- * reads. */
+ * never: 4 bytes of device memory for an unused result. Without it the compiler would drop the reads. */
 Status streaming_read(const void *from, size_t bytes, int n_sms, unsigned *never, cudaStream_t stream,
                       Error *err);
 

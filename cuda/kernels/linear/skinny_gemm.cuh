@@ -50,8 +50,8 @@ inline Cut cut(int n, int n_parts) {
   return {n / n_parts, n % n_parts};
 }
 
-/* a / b, rounded down, for 0 <= a < 2^20, b > 0: (a + 0.5) / b is 0.5 / b or more away from an integer, and
- * its computed value errs by less than 2^-21 of itself. */
+/* a / b, rounded down, for 0 <= a < 2^20, b > 0. (a + 0.5) / b is 0.5 / b or more away from an integer. Its
+ * computed value errs by less than 2^-21 of itself. */
 __device__ __forceinline__ int divide_small(int a, int b) {
   return (int)__fdividef((float)a + 0.5f, (float)b);
 }
@@ -437,7 +437,7 @@ __device__ void combine_splits(const Args &a, const Table &table, int first_tile
   }
 }
 
-/* Adds the partial sums of the block's warps, and stores them or, with splits, writes them to a.partial.
+/* Adds the partial sums of the block's warps. Stores the results, or with splits writes them to a.partial.
  * Warp w has sums of tile rows first[w] .. last[w] of the block. */
 template <int kTokens, bool kExperts, class Table>
 __device__ void combine_warps(const Args &a, const Table &table, int first_tile, int n_tiles,

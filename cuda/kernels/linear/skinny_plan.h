@@ -108,9 +108,9 @@ static inline SkinnyPlan skinny_plan_cut(const LinearQuery *query, int int_bytes
 }
 
 /* The plan for query->n_tokens <= 8 tokens, with x as integers of int_bytes bytes (2, or 1 for int8
- * activations) or in fp16 (SKINNY_F16). It splits the inputs where x would not fit, or where the last block
- * is then expected to finish earlier. Several launches are needed if the sums of a block's tile rows, which
- * the block holds to the end, do not fit. */
+ * activations) or in fp16 (SKINNY_F16). The inputs are split if x would not fit, or if the last block is then
+ * expected to finish earlier. A block holds the sums of its tile rows to the end. If they do not fit, several
+ * launches are needed. */
 static inline SkinnyPlan skinny_plan(const LinearQuery *query, int int_bytes) {
   SkinnyPlan best;
   memset(&best, 0, sizeof best);

@@ -77,9 +77,9 @@ template <class Sum> struct Four;
 template <> struct Four<float> { typedef float4 Vector; };
 template <> struct Four<int> { typedef int4 Vector; };
 
-/* kThreads threads of the block have summed steps [begin, end), counted from the first tile on, of `tile` in
- * acc. Returns, in every thread, whether acc now holds the sum of the whole tile. `sync` is a barrier of
- * exactly those threads, `last` is in shared memory. */
+/* kThreads threads of the block have summed steps [begin, end) of `tile` in acc; steps are counted from the
+ * first tile on. Returns, in every thread, whether acc now holds the sum of the whole tile. sync: a barrier
+ * of exactly those threads. last: in shared memory. */
 template <int kFloats, int kThreads, class Sum, class Sync>
 __device__ __forceinline__ bool combine(Sum (&acc)[kFloats], const Work &w, int block, int tile, int begin,
                                         int end, int thread, Sum *partial, unsigned *counters, int *last,

@@ -69,8 +69,8 @@ inline int tile_tokens(const LinearArgs &args) {
   return (int)(1.5 * args.n_tokens * args.w->n_chosen / args.w->n_experts);
 }
 
-/* Launches the `variant`-th shape. 0: the smallest that holds tile_tokens(), or, if that does not fit in the
- * chip's shared memory, the next smaller one that does. */
+/* Launches the `variant`-th shape. 0: the smallest that holds tile_tokens(). If that does not fit in the
+ * chip's shared memory: the next smaller one that does. */
 template <const auto &kShapes> Status launch_tiles(const LinearArgs &args, Error *err) {
   const int weights = tile_weights(*args.w);
   TRY(check_variant(args, (int)(sizeof kShapes / sizeof *kShapes), err));

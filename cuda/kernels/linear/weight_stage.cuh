@@ -1,5 +1,5 @@
-/* weight_stage.cuh - copies the weights, scales and zeros of one stage to shared memory: WeightStage by the
- * whole block, copy_groups() scales and zeros alone by one warp.
+/* weight_stage.cuh - copies one stage to shared memory. WeightStage copies weights, scales and zeros by the
+ * whole block, copy_groups() only scales and zeros by one warp.
  *
  *   [kTileRows][kK tiles][512 or 1024 bytes]   then   [kTileRows][kGroups][W::kMetaBytes] scales, zeros
  *
@@ -17,8 +17,8 @@ __device__ __forceinline__ void copy_meta(const QuantView &w, int tile_row, int 
   W::copy_meta(w, min(tile_row, w.n_tiles_out - 1), k, i, to);
 }
 
-/* copy_groups() of scales alone, or of zeros (`all`: those of the matrix), by kCopies copies of kBytes for
- * each tile row and kBlockIn inputs. */
+/* copy_groups() of only scales or only zeros; all: those of the matrix. kCopies copies of kBytes bring those
+ * of each tile row and kBlockIn inputs. */
 template <class W, int kTileRows, int kGroups, int kBlockIn, int kCopies, int kBytes>
 __device__ __forceinline__ void copy_pieces(const QuantView &w, const void *all, int row, int last, int k,
                                             unsigned char *to) {

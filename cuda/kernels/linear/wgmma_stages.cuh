@@ -10,8 +10,8 @@
 
 #ifdef __CUDA_ARCH_FEAT_SM90_ALL
 
-/* Multiplies the next n > 0 stages of a ring: start(stage, i) starts the products of the i-th, as one group.
- * A stage is freed once the products of the next one run. For all lanes of a warp. */
+/* Multiplies the next n > 0 stages of a ring. start(stage, i) starts the products of the i-th stage, as one
+ * group. A stage is freed while the products of the next one run. For all lanes of a warp. */
 template <class Start>
 __device__ __forceinline__ void multiply_stages(const Ring &ring, RingCursor &at, int n, Start start) {
   int used = 0;

@@ -10,8 +10,8 @@
  *            memory; the last of GPU i's blocks -> flags[j][PEERS_GAVE + i] = tag, and waits for all GPUs'
  *            flags. No GPU stores before all have begun the sum: by then all have read what the stores
  *            overwrite.
- *   freed    by the next sum: a GPU that has all others' parts of sum k + 1 knows that they have read sum k,
- *            since each began k + 1 when its kernel of k had ended; so k + 2 can overwrite k
+ *   freed    by the next sum: each GPU began sum k + 1 when its kernel of k had ended. So a GPU that has all
+ *            others' parts of k + 1 knows that they have read sum k: k + 2 can overwrite k
  *
  * Failures: a kernel that waits for other GPUs gives up once *lost is set, and sets *lost itself when its
  * patience ends. The kernel's results then mean nothing, and the host reports *lost. */
@@ -99,8 +99,8 @@ __device__ __forceinline__ float4 take_packets(const Packet *from, uint32_t tag,
   }
 }
 
-/* Sends y, this GPU's part of the thread's pieces of a row, to the other GPUs as packets, and replaces it by
- * the sum of all GPUs' parts. */
+/* y: this GPU's part of the thread's pieces of a row. Sends y to the other GPUs as packets, and replaces it
+ * by the sum of all GPUs' parts. */
 template <Source kSource, int kThreads, int kChunks>
 __device__ __forceinline__ void exchange_row(const AddNorm &a, const Peers &peers, int pieces,
                                              float4 (&y)[kChunks]) {

@@ -1,5 +1,5 @@
-/* add_norm.h - adds a result of o or down to the residual stream and normalises it; on several GPUs that
- * share each layer (cuda/several/several.h), sums the results of all GPUs first.
+/* add_norm.h - adds a result of o or down to the residual stream and normalises the stream. On several GPUs
+ * that share each layer (cuda/several/several.h), sums the results of all GPUs first.
  *
  * All only enqueue. A sum over GPUs is one kernel on each GPU: it waits for the other GPUs' kernels, so all
  * must be launched. Parts are added in the order of the GPUs, so all GPUs get the same bits, in every run. */
@@ -51,9 +51,9 @@ static inline int peers_first_row(const Peers *peers, int rank, int n_rows) {
 
 enum { SPARED_BYTES = 800000 };
 /* True if it pays that each GPU adds up only its own rows of a step's sums. A GPU then reads 1 / n of the
- * other GPUs' parts, and receives 1 / n of the norm and, without `apart`, of x from each of them. Otherwise
- * it reads n - 1 whole parts. But own rows need a second meeting of all GPUs, which takes as long as
- * SPARED_BYTES that cross to a GPU. */
+ * other GPUs' parts. From each of them it receives 1 / n of the norm, and without `apart` 1 / n of x.
+ * Otherwise it reads n - 1 whole parts. But own rows need a second meeting of all GPUs: as long as
+ * SPARED_BYTES take to cross to a GPU. */
 bool peers_own_rows_pay(const Peers *peers, int hidden, int n_rows, bool apart);
 
 /* Before the sums of a step: *first_tag += n_sums. PRECOND n_sums is even. It is so large that all tags of

@@ -18,8 +18,8 @@ typedef struct {
   float *streams; /* [n_rows][S] */
 } AltupStreams;
 
-/* Ends embed(). Stream 0 = x [n_rows][hidden]. Every other stream holds a matmul of x / divisor, and becomes
- * that matmul times divisor, scaled to the RMS of x. */
+/* Ends embed(). Stream 0 = x [n_rows][hidden]. On entry every other stream holds a matmul of x / divisor. The
+ * stream becomes that matmul times divisor, scaled to the RMS of x. */
 Status ops_altup_begin(const AltupStreams *call, const float *x, float divisor, int n_rows,
                        cudaStream_t stream, Error *err);
 

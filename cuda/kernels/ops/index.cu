@@ -1,11 +1,11 @@
 /* index.cu - see index.h. Reference: src/cpu/mixers/sparse.c. `block`: a block of positions (IndexerConfig),
  * not of threads.
  *
- * Scores: a thread takes a block's key, and the queries are in shared memory, where all lanes of a warp read
- * the same numbers at once: one load for four multiplications.
+ * Scores: a thread takes a block's key. The queries are in shared memory, where all lanes of a warp read the
+ * same numbers at once: one load for four multiplications.
  *
  * The choice: a thread block takes a row. Scores are not negative, so their bits are ordered as unsigned
- * integers; four passes over 8 bits each find the lowest score that is taken, and how many blocks with that
+ * integers. Four passes over 8 bits each find the lowest score that is taken, and how many blocks with that
  * score are taken. */
 #include "cuda/kernels/ops/index.h"
 
@@ -169,7 +169,7 @@ struct Threshold {
   int n_ties;
 };
 
-/* For warp 0: m.digit = the digit of the `left`-th greatest of the counted numbers, m.left = that number's
+/* For warp 0. m.digit = the digit of the `left`-th greatest of the counted numbers. m.left = that number's
  * rank, from 1, among the numbers with this digit. A lane has 8 digits. */
 __device__ __forceinline__ void find_digit(ChoiceMemory &m, unsigned left) {
   constexpr int kOwn = kBins / 32;
@@ -217,7 +217,7 @@ __device__ __forceinline__ int sum_before(const int (&of_warps)[kChoiceWarps]) {
 }
 
 /* Writes the positions of the blocks that the threshold admits. A warp has consecutive blocks, and counts
- * those above and at the threshold: the earlier warps' counts say where its first block goes. */
+ * those above and at the threshold. The earlier warps' counts say where its first block goes. */
 __device__ __forceinline__ void write_blocks(ChoiceMemory &m, const float *scores, int n,
                                              const Threshold &least, int block, int *to) {
   const int warp = threadIdx.x / 32, lane = threadIdx.x % 32;

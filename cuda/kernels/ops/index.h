@@ -5,7 +5,7 @@
  *   index_append    the raw index key of each row, and the keys of the blocks of positions that end at a row
  *   index_choose    scores of blocks, then the positions that each row attends to
  *
- * Grids depend on the number of rows and on sizes alone, and kernels read positions from device memory, so a
+ * Grids depend only on the number of rows and on sizes, and kernels read positions from device memory. So a
  * captured launch serves every step. A row's bits do not depend on the step's other rows. A row of position
  * -1 is padding: nothing is written for it. */
 #pragma once

@@ -2,8 +2,8 @@
  * model/config/config.h).
  * Called by: layers/latent.c.   Reference: src/cpu/mixers/latent.c. All only enqueue.
  *
- * H: rope_dim + kv_rank, the width of a row of the cache: a key is its rotated part and then the normalised
- * latent, and a query of each head is laid out likewise. */
+ * H = rope_dim + kv_rank, the width of a row of the cache. A key is its rotated part, then the normalised
+ * latent. A query of each head is laid out likewise. */
 #pragma once
 
 #include <cuda_runtime_api.h>

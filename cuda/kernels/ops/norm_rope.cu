@@ -58,7 +58,7 @@ __global__ void gather_rows_kernel(const float *x, const int *rows, int n, float
   for (int i = threadIdx.x; i < n; i += blockDim.x) out[(size_t)blockIdx.x * n + i] = from[i];
 }
 
-/* A thread moves a column, some rows at once. Since rows[] ascend, no row is written before it is read. */
+/* A thread moves a column, some rows at once. rows[] ascend, so no row is written before it is read. */
 __global__ void keep_rows_kernel(const KeepRows a) {
   constexpr int kBatch = 8;
   begin_overlapping();
@@ -236,9 +236,8 @@ template <int kMaxPairs, int kHeads> struct HeadsInOrder {
 
   static __device__ __forceinline__ unsigned place(unsigned dim) { return dim ^ dim / 32 % (kOwn / 4) * 4; }
 
-  /* Makes and stores the bytes of the lane's numbers, and their scale if this is the first lane with that
-   * scale. The first head's bytes and scales go to `to` and `scales`, each next head's `apart` rows
-   * farther. */
+  /* Makes and stores the bytes of the lane's numbers. The first lane with a scale stores the scale, too. The
+   * first head's bytes and scales go to `to` and `scales`, each next head's `apart` rows farther. */
   __device__ __forceinline__ void store(int head_dim, bool is_key, uint8_t *to, __half *scales, int apart,
                                         unsigned lane) const {
     const unsigned h = lane / kLanes, dim = lane % kLanes * kOwn;

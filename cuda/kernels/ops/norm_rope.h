@@ -55,9 +55,9 @@ Status ops_keep_rows(const KeepRows *call, cudaStream_t stream, Error *err);
 Status ops_rms_norm(const float *x, const float *weight, float eps, int n, int n_tokens, void *out,
                     int out_stride, cudaStream_t stream, Error *err);
 
-/* ops_rms_norm() of rows x_stride numbers apart, times factor, with a bias, fp32 [n], added after the
- * weights. weight and bias can be NULL. `wide` gets the results in fp32, [n_tokens][n], and can be x; out
- * gets them as fp16, clamped to its range. out or wide can be NULL. */
+/* ops_rms_norm() of rows x_stride numbers apart, times factor. bias, fp32 [n], is added after the weights;
+ * weight and bias can be NULL. `wide` gets the results in fp32, [n_tokens][n], and can be x. out gets them as
+ * fp16, clamped to its range. out or wide can be NULL. */
 typedef struct {
   const float *x, *weight, *bias;
   size_t x_stride;
@@ -134,8 +134,8 @@ typedef struct QkvHeads {
 Status ops_qk_norm_rope_append(const QkvHeads *heads, int n_tokens, cudaStream_t stream, Error *err);
 
 /* a *= sigmoid(gates), or with `softplus` ln(1 + e^gates): a fp16 [n_tokens][n_heads * head_dim], head_dim
- * even. A head has head_dim gates, or with by_head one; the gates of two heads begin `step` floats apart,
- * those of two rows `stride` floats. */
+ * even. A head has head_dim gates, or with by_head one gate. The gates of two heads begin `step` floats
+ * apart, those of two rows `stride` floats. */
 typedef struct {
   const float *gates;
   size_t stride;

@@ -1,4 +1,4 @@
-/* ranking.cuh - the order of tokens by their logits, and the check for NaN and infinite logits: for the
+/* ranking.cuh - the order of tokens by their logits, and the check for NaN and infinite logits. For the
  * samplers, and for fused steps, which find the best token themselves. All arithmetic is of integers
  * (sampler_math.h). */
 #pragma once

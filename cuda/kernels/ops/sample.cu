@@ -1,14 +1,14 @@
 /* sample.cu - see sample.h. Built without fused multiply-add (-fmad=false), as sampler_math.h demands.
  *
- * A pick is a chain of small kernels over the vocabulary, each of kBlocks blocks with equal runs of ids (a
- * small top-k is one kernel: sample_top_k.cu; scores of many sequences have fewer blocks each):
+ * A pick is a chain of small kernels over the vocabulary, each of kBlocks blocks with equal runs of ids. (A
+ * small top-k is one kernel: sample_top_k.cu. With many sequences `scores` has fewer blocks for each.)
  *   scores      mask, penalties; the greatest key and its lowest id; zeroes the histograms; greedy ends here
  *   count 0-2   where top-k cuts: histograms of the keys' upper 11, next 11, last 10 bits, by count
  *   weigh 0-2   where top-p cuts: such histograms by weight, of what top-k left
  *   draw        each block's surviving weight; the last block to finish finds the token
- * A cut is a key and how many tokens with exactly that key stay (the lowest ids). Equal keys have equal
- * weights, so top-k, top-p and min-p each keep a prefix of the ranking, and one key and one count describe
- * what stays. READS  vocab_size * 4 bytes from L2 in each kernel. */
+ * A cut is a key, and how many tokens with exactly that key stay (the lowest ids). Equal keys have equal
+ * weights. So top-k, top-p and min-p each keep a prefix of the ranking, and a key and a count describe it.
+ * READS  vocab_size * 4 bytes from L2 in each kernel. */
 #include "cuda/kernels/ops/sample.h"
 
 #include <algorithm>
@@ -120,8 +120,8 @@ struct Border {
   unsigned int ties;
 };
 
-/* top-k's border from its three complete histograms; {0, 0}, which keeps all tokens, without top-k or with at
- * most top_k candidates. */
+/* top-k's border from its three complete histograms. {0, 0}, which keeps all tokens, if there is no top-k or
+ * there are at most top_k candidates. */
 __device__ Border count_border(const Pick &p) {
   Border border = {0, 0};
   if (p.top_k == 0) return border;
@@ -230,9 +230,9 @@ __device__ __forceinline__ Tally sum_ids(const Pick &p, const Kept &kept, int fi
   return tally;
 }
 
-/* Finds the first of n runs of ids with which the sum of weights exceeds `target`; returns its index, or n.
- * *place: the weight before the first run, and how many ties from there on stay; on return, the same for
- * the returned index. */
+/* Returns the index of the first of n runs of ids with which the sum of weights exceeds `target`, or n.
+ * *place: on entry the weight before the first run, and how many ties from there on stay; on return the same
+ * for the returned index. */
 __device__ int find_run(const Kept &kept, const volatile Tally *runs, int n, unsigned long long target,
                         Tally *place) {
   for (int i = 0; i < n; i++) {
@@ -260,8 +260,8 @@ __device__ void sum_block(const Pick &p, const Kept &kept, Tally *tallies) {
   if (threadIdx.x == 0) p.control->tallies[blockIdx.x] = tallies[0];
 }
 
-/* For one thread: draws *target, and returns the block in whose run of ids the token lies. *place: what
- * find_run() sets. */
+/* For one thread: draws *target. Returns the block in whose run of ids the token lies. *place: as find_run()
+ * sets it. */
 __device__ int find_block(const Pick &p, const Kept &kept, unsigned long long *target, Tally *place) {
   Tally all = {0, kept.border.ties}, found = all;
   find_run(kept, p.control->tallies, kBlocks, ~0ull, &all);

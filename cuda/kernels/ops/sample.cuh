@@ -89,9 +89,9 @@ __device__ __forceinline__ uint32_t key_of(const Pick &p, int id) {
   return sampler_key(p.rescored ? p.scores[id] : p.logits[id]);
 }
 
-/* Makes the scores of ids first .. end - 1, each thread those of every kStep-th id, and updates the thread's
- * greatest ranked() and lowest key. Eight logits are loaded at once, since their way from L2 takes longer
- * than all else. The last id can be judged more than once. */
+/* Makes the scores of ids first .. end - 1, each thread those of every kStep-th id. Updates the thread's
+ * greatest ranked() and lowest key. Eight logits are loaded at once: their way from L2 takes longer than all
+ * else. The last id can be judged more than once. */
 template <int kStep>
 __device__ __forceinline__ void judge(const Pick &p, int first, int end, unsigned long long *greatest,
                                       unsigned int *lowest) {
@@ -131,8 +131,8 @@ __device__ __forceinline__ unsigned long long top_p_limit(const Pick &p, unsigne
   return limit ? limit : 1;
 }
 
-/* Ends a pick in one thread: writes token and kind, with penalties counts a sampled token, and resets
- * Control's extremes and `finished`. */
+/* Ends a pick in one thread: writes token and kind, and resets Control's extremes and `finished`. With
+ * penalties also counts a sampled token. */
 __device__ inline void finish(const Pick &p, int32_t id, int kind) {
   p.control->greatest = 0, p.control->lowest = 0xffffffffu, p.control->finished = 0;
   *p.token = id;
@@ -140,7 +140,7 @@ __device__ inline void finish(const Pick &p, int32_t id, int kind) {
   if (p.penalties && kind == SAMPLED_TOKEN) p.notes[id] = (p.notes[id] + 1) | kSeen;
 }
 
-/* Returns true in the last of a pick's blocks to arrive, which then sees what the other blocks wrote. */
+/* Returns true in the last of a pick's blocks to arrive. That block then sees what the others wrote. */
 __device__ inline bool is_last_block(unsigned int *finished) {
   __shared__ bool last;
   __threadfence();

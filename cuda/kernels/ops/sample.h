@@ -20,14 +20,14 @@ Status device_sampler_open(int vocab_size, int n_sequences, DeviceSampler **samp
 size_t device_sampler_bytes(int vocab_size, int n_sequences);
 void device_sampler_close(DeviceSampler *sampler);
 
-/* Enqueues a copy of notes[vocab_size], which sampler_token_counts() made, from pinned host memory that stays
- * unchanged until the copy is complete. */
+/* Enqueues a copy of notes[vocab_size], which sampler_token_counts() made. notes is pinned host memory and
+ * stays unchanged until the copy is complete. */
 Status device_sampler_set_notes(DeviceSampler *sampler, int sequence, const uint32_t *notes,
                                 cudaStream_t stream, Error *err);
 
 /* Enqueues a copy of mask[(vocab_size + 63) / 64] (sampler_allow()), which limits the next picks by
- * device_sampler_pick(); NULL: any token may be picked. The mask lies in pinned host memory and stays
- * unchanged until the copy is complete. */
+ * device_sampler_pick(). NULL: any token can be picked. mask is pinned host memory and stays unchanged until
+ * the copy is complete. */
 Status device_sampler_allow(DeviceSampler *sampler, const uint64_t *mask, cudaStream_t stream, Error *err);
 
 /* An entry of the host's ring: a picked token, or what is wrong with the logits. The device writes both
@@ -62,8 +62,8 @@ typedef struct {
  * one are complete. */
 Status device_sampler_pick_rows(DeviceSampler *sampler, const RowPick *rows, int n, const float *logits,
                                 cudaStream_t stream, Error *err);
-/* ids: device [n_rows] of a step. In place of each negative id comes the token that
- * device_sampler_pick_rows() picked last for the row's sequence. PRECOND there is such a token. */
+/* ids: device [n_rows] of a step. Replaces each negative id by the token that device_sampler_pick_rows()
+ * picked last for the row's sequence. PRECOND there is such a token. */
 Status device_sampler_fill(const DeviceSampler *sampler, const Segments *segments, int32_t *ids, int n_rows,
                            cudaStream_t stream, Error *err);
 

@@ -106,8 +106,8 @@ __device__ void collect(const Pick &p, Shared &s, int n_groups, Number bound, do
   __syncthreads();
 }
 
-/* Copies the firsts in s.numbers that can be among the top_k greatest to s.firsts, and their groups to s.at;
- * returns how many. */
+/* Copies to s.firsts the firsts in s.numbers that can be among the top_k greatest, and their groups to s.at.
+ * Returns how many. */
 __device__ int thin_out_firsts(const Pick &p, Shared &s) {
   if (threadIdx.x == 0) s.bound = 0, s.n = 0;
   if (threadIdx.x < kSamples) {
@@ -131,7 +131,7 @@ __device__ int thin_out_firsts(const Pick &p, Shared &s) {
   return s.n;
 }
 
-/* Puts the best top_k of the tokens that can have a weight, or all if they are fewer, into s.order; returns
+/* Puts into s.order the best top_k of the tokens that can have a weight, or all if they are fewer. Returns
  * how many. */
 __device__ int take_top_k(const Pick &p, Shared &s, double top) {
   const int n_firsts = thin_out_firsts(p, s);

@@ -30,8 +30,8 @@ __device__ __forceinline__ int take(ShortConv &a, const Segment &own) {
   return own.pos;
 }
 
-/* A thread takes a channel of up to SHORT_CONV_TOKENS tokens; with segments, of one row. If these are all
- * tokens of the sequence in the step, the thread also keeps the last p, after it has read the p kept before.
+/* A thread takes a channel of up to SHORT_CONV_TOKENS tokens, or with segments of one row. If these are all
+ * of the sequence's tokens in the step, the thread keeps the last p after it has read those kept before.
  * READS    12 bytes a token and channel, and again p of n_taps - 1 tokens, from L1; writes 2. */
 __global__ void __launch_bounds__(kThreads) short_conv_kernel(ShortConv a, int n_tokens) {
   begin_overlapping();
@@ -55,8 +55,8 @@ __global__ void __launch_bounds__(kThreads) short_conv_kernel(ShortConv a, int n
   if (keeps) keep(a, pos, end, channel);
 }
 
-/* Keeps p of the segments with more than one row, or of a step of one sequence, after short_conv_kernel() has
- * read what was kept before. blockIdx.y counts those segments; a thread has a channel. */
+/* Keeps p of the segments with several rows, or of a step of one sequence. Runs after short_conv_kernel(),
+ * which reads what was kept before. blockIdx.y counts those segments; a thread has a channel. */
 __global__ void __launch_bounds__(kThreads) keep_kernel(ShortConv a, int n_tokens) {
   begin_overlapping();
   const int channel = blockIdx.x * kThreads + threadIdx.x;

@@ -41,9 +41,9 @@ Status ops_streams_mix(const StreamRows *call, const float *weights, int n_rows,
 Status ops_streams_inject(const float *x, const float *factors, int n, int hidden, int n_rows, float *streams,
                           cudaStream_t stream, Error *err);
 
-/* A layer's n-grams. Its state for each sequence: fp32 [n_tail][S], the convolution's input at position p in
- * row p % n_tail, n_tail = (taps - 1) * longest; then [longest - 1] tokens as int32, the token of position p
- * at p % (longest - 1). */
+/* A layer's n-grams. The state of a sequence: fp32 [n_tail][S], n_tail = (taps - 1) * longest, with the
+ * convolution's input at position p in row p % n_tail. Then [longest - 1] tokens as int32, with the token of
+ * position p at p % (longest - 1). */
 typedef struct {
   int n, hidden, longest, taps; /* n: streams; longest, taps: NgramConfig's */
   int empty;                    /* the id that stands for tokens before the text */

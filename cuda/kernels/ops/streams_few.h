@@ -10,9 +10,8 @@ C_BEGIN
 
 enum { STREAMS_FEW_ROWS = 2 }; /* with 7 rows ops/streams.h is faster (LOG.md, "Streams and n-grams") */
 
-/* First next_streams = streams + factors * x, the injection (INJECT in operations.def) of the attention or
- * MLP before; x NULL: no injection. Then ranks, new_factors and h are made as in ops/streams.h.
- * S = n * hidden. */
+/* First the injection (INJECT in operations.def) of the attention or MLP before: next_streams = streams +
+ * factors * x; x NULL: none. Then ranks, new_factors and h are made as in ops/streams.h. S = n * hidden. */
 typedef struct {
   int n, hidden, rank;
   const float *streams;     /* [n_rows][S] */

@@ -13,9 +13,9 @@
  *     who fills   wait empty, parity (t + 1) % 2 -> copies, which complete full
  *     who reads   wait full, parity t % 2        -> reads, then arrives at empty
  *
- * A wait for parity 1 of a new barrier ends at once, so that turn 0 is filled without a wait. The file that
- * owns a ring draws it: who fills, who waits, who frees, and how many arrive. A wait sees no more of a phase
- * than its parity: it must be for the current phase or the one before. */
+ * A wait for parity 1 of a new barrier ends at once, so turn 0 is filled without a wait. The file that owns a
+ * ring draws it: who fills, who waits, who frees, and how many arrive. A wait knows a phase only by its
+ * parity, so it must be for the current phase or the one before. */
 #pragma once
 
 #include "cuda/kernels/ptx/ptx.cuh"
@@ -70,7 +70,7 @@ __device__ __forceinline__ void barrier_expect(SharedBarrier barrier, int bytes)
                : "memory");
 }
 
-/* One of barrier_init's arrivals, made once all copy_async_ of this thread so far have landed. */
+/* One of barrier_init's arrivals. It is made when all copy_async_ of this thread so far have landed. */
 __device__ __forceinline__ void barrier_arrive_after_copies(SharedBarrier barrier) {
   asm volatile("cp.async.mbarrier.arrive.noinc.shared.b64 [%0];" ::"r"(barrier.address) : "memory");
 }
@@ -180,7 +180,7 @@ __device__ __forceinline__ int cluster_rank() {
 __device__ __forceinline__ void cluster_arrive() {
   asm volatile("barrier.cluster.arrive.release.aligned;" ::: "memory");
 }
-/* cluster_arrive() of a thread whose earlier stores need not be visible after the wait: a release would wait
+/* cluster_arrive() of a thread whose earlier stores need not be visible after the wait. A release would wait
  * for the stores and for loads in flight. For initialised barriers, barrier_init_fence() is enough. */
 __device__ __forceinline__ void cluster_arrive_relaxed() {
   asm volatile("barrier.cluster.arrive.relaxed.aligned;" ::: "memory");
@@ -205,7 +205,7 @@ template <int kId, int kThreads> __device__ __forceinline__ void named_barrier_a
   asm volatile("bar.arrive %0, %1;" ::"n"(kId), "n"(kThreads) : "memory");
 }
 
-/* The two functions above for an id that is not known at compile time: a branch between ids would make ptxas
+/* The two functions above for an id that is not known at compile time. A branch between ids would make ptxas
  * wait for wgmma in flight. */
 template <int kThreads> __device__ __forceinline__ void named_barrier_sync(int id) {
   asm volatile("bar.sync %0, %1;" ::"r"(id), "n"(kThreads) : "memory");

@@ -14,9 +14,9 @@ Status cuda_status(cudaError_t error, const char *what, Error *err);
 
 Status device_attribute(int gpu, enum cudaDeviceAttr which, int *value, Error *err);
 
-/* Bump allocator within one allocation: make the same requests twice, first with base NULL to measure, then
- * with memory to place. arena_take() returns n * size bytes, 256-byte aligned, or NULL while measuring and
- * after an overflow, which leaves SIZE_MAX in `used`. */
+/* Bump allocator within one allocation. Make the same requests twice: first with base NULL to measure, then
+ * with memory to place. arena_take() returns n * size bytes, 256-byte aligned. It returns NULL while
+ * measuring, and after an overflow, which leaves SIZE_MAX in `used`. */
 typedef struct {
   char *base;  /* device memory, or NULL while measuring */
   size_t used; /* bytes */

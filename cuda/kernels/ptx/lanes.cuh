@@ -2,7 +2,7 @@
  * lane. The order of a sum is fixed. */
 #pragma once
 
-/* Sum over the lanes whose ids differ only in these bits, one bit after the other: <4, 8, 16> sums over the
+/* Sum over the lanes whose ids differ only in these bits, one bit after the other. <4, 8, 16> sums over the
  * eight lanes that hold the same column of an mma result. */
 template <int... kBits, class T> __device__ __forceinline__ T lanes_sum(T v) {
   ((v += __shfl_xor_sync(~0u, v, kBits)), ...);
@@ -27,9 +27,9 @@ template <class T> __device__ __forceinline__ T warp_sum(T v) {
   return lanes_sum<16, 8, 4, 2, 1>(v);
 }
 
-/* The warp's sums of n <= 32 numbers that each lane has, n a power of two: lane l returns the sum of number
- * l / (32 / n). In each round two lanes exchange half of their numbers, and each lane adds what it gets to
- * the half that it keeps. */
+/* Each lane has n <= 32 numbers, n a power of two. Lane l returns the warp's sum of number l / (32 / n). In
+ * each round two lanes exchange half of their numbers, and each lane adds what it gets to the half that it
+ * keeps. */
 template <int n, int kBit = 16> __device__ __forceinline__ float warp_sums(float (&v)[n]) {
   if constexpr (n == 1) {
 #pragma unroll
@@ -45,7 +45,7 @@ template <int n, int kBit = 16> __device__ __forceinline__ float warp_sums(float
   }
 }
 
-/* Index of the warp in its block; the shuffle shows the compiler that it is uniform in the warp. */
+/* Index of the warp in its block. The shuffle shows the compiler that it is the same in all lanes. */
 __device__ __forceinline__ int warp_of_block() {
   return __shfl_sync(~0u, threadIdx.x / 32, 0);
 }

@@ -1,12 +1,12 @@
 /* launch.cuh - the checked launch that all kernels share.
  *
- * A `dependent` launch (programmatic dependent launch) can begin while the kernel before it ends. Its kernel
- * calls begin_overlapping(), or dependents_may_start() and wait_for_previous(). Until wait_for_previous() has
- * returned, the kernel reads nothing that an earlier kernel still writes, and writes nothing that one still
- * reads or writes. Every kernel of a stream waits for the kernel before it, so all earlier kernels are
- * complete then. (attention_decode.cu, where it runs beside attention_wgmma.cu, waits only at its end: enough
- * for the kernels after it.) A dependent launch hides the launch latency between small kernels, and lets a
- * matmul fetch its first weights while a norm runs. */
+ * A `dependent` launch (programmatic dependent launch) can begin while the kernel before it ends. This hides
+ * the launch latency between small kernels, and lets a matmul fetch its first weights while a norm runs. The
+ * kernel calls begin_overlapping(), or dependents_may_start() and wait_for_previous(). Until
+ * wait_for_previous() has returned, the kernel reads nothing that an earlier kernel still writes, and writes
+ * nothing that an earlier kernel still reads or writes. Every kernel of a stream waits for the kernel before
+ * it, so all earlier kernels are complete then. (Where attention_decode.cu runs beside attention_wgmma.cu, it
+ * waits only at its end: enough for the kernels after it.) */
 #pragma once
 
 #include <cuda_runtime.h>
@@ -64,7 +64,7 @@ Status launch(void (*kernel)(Parameters...), dim3 grid, dim3 block, size_t share
                      std::forward<Arguments>(arguments)...);
 }
 
-/* launch() of a kernel whose blocks wait for each other, in clusters of `cluster` blocks along x: refuses a
+/* launch() of a kernel whose blocks wait for each other, in clusters of `cluster` blocks along x. Refuses a
  * grid that does not fit on the device at once. */
 template <class... Parameters, class... Arguments>
 Status launch_clusters(unsigned cluster, void (*kernel)(Parameters...), dim3 grid, dim3 block, size_t shared,

@@ -145,9 +145,9 @@ __device__ __forceinline__ void e4m3_halves(uint32_t word, uint32_t (&h)[2]) {
 #endif
 }
 
-/* c[16][8] += a[16][32] b[32][8], unsigned by signed bytes, exact in int32. Fragments of m16n8k32: those of
- * m16n8k16 with four bytes of k in a register: a0 and b0 hold k 4t .. 4t + 3, a2 and b1 hold k 16 + 4t .. 16
- * + 4t + 3. */
+/* c[16][8] += a[16][32] b[32][8], unsigned by signed bytes, exact in int32. Fragments are those of m16n8k16,
+ * with four bytes of k in a register: a0 and b0 hold k 4t .. 4t + 3, a2 and b1 hold k 16 + 4t .. 16 + 4t +
+ * 3. */
 __device__ __forceinline__ void mma_u8s8_m16n8k32(int (&c)[4], const uint32_t (&a)[4], uint32_t b0,
                                                   uint32_t b1) {
 #if __CUDA_ARCH__ >= 800
@@ -323,9 +323,9 @@ __device__ __forceinline__ unsigned count_up(unsigned *counter) {
 #endif
 }
 
-/* Programmatic dependent launch, PTX "griddepcontrol": the next kernel of the stream can start once all
- * blocks have called dependents_may_start(), and sees the results of its predecessor only after
- * wait_for_previous(). Without the launch attribute both do nothing. */
+/* Programmatic dependent launch, PTX "griddepcontrol". The next kernel of the stream can start when all
+ * blocks have called dependents_may_start(). It sees the results of its predecessor only after
+ * wait_for_previous(). Without the launch attribute both functions do nothing. */
 __device__ __forceinline__ void dependents_may_start() {
 #if __CUDA_ARCH__ >= 900
   asm volatile("griddepcontrol.launch_dependents;" ::: "memory");

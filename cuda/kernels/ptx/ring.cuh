@@ -1,4 +1,4 @@
-/* ring.cuh - a ring of stages in shared memory, as ptx/cluster.cuh explains it: its barriers, a position in
+/* ring.cuh - a ring of stages in shared memory (explained in ptx/cluster.cuh): its barriers, a position in
  * it, and the loop of the producer. */
 #pragma once
 

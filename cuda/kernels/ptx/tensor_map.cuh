@@ -13,10 +13,10 @@ __device__ __forceinline__ unsigned char *align_for_copies(unsigned char *shared
   return shared + (1024 - shared_address(shared) % 1024) % 1024;
 }
 
-/* Map of a stack of matrices of 2-byte numbers, or with size[2] = 0 of one matrix: size is {columns, rows,
- * matrices}; stride is {bytes from a row to the next, bytes from a matrix to the next}; box is the size that
- * one copy brings. Elements out of bounds read as 0. The driver's encoder is found at run time, so that the
- * program does not link the driver. */
+/* Map of a stack of matrices of 2-byte numbers, or with size[2] = 0 of one matrix. size: {columns, rows,
+ * matrices}. stride: {bytes from a row to the next, bytes from a matrix to the next}. box: the size that one
+ * copy brings. Elements out of bounds read as 0. The driver's encoder is found at run time, so the program
+ * does not link the driver. */
 inline Status map_boxes(const void *at, const cuuint64_t (&size)[3], const cuuint64_t (&stride)[2],
                         const cuuint32_t (&box)[3], CUtensorMapSwizzle swizzle, const char *name,
                         CUtensorMap *map, Error *err) {

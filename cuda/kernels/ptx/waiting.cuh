@@ -4,7 +4,7 @@
 #include "cuda/kernels/ptx/peer.cuh"
 
 /* A wait for another GPU. Peers has `lost` in pinned memory and `patience` in nanoseconds. A GPU that has
- * waited for `patience` in vain sets *lost to 1 + the number of the other GPU; once *lost is not 0, every
+ * waited for `patience` in vain sets *lost to 1 + the number of the other GPU. While *lost is not 0, every
  * wait ends. */
 struct Waiting {
   unsigned times = 0;

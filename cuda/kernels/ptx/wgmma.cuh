@@ -66,7 +66,7 @@ __device__ __forceinline__ void fence_stores_for_wgmma() {
 }
 
 /* Matrix descriptor of operand b, or a: rows of 64 halves (128 bytes), k contiguous, in the 128-byte swizzle
- * of the tensor copy, groups of eight rows 1024 bytes apart. Fields: address / 16, 1 from bit 16 (ignored),
+ * of the tensor copy. Groups of eight rows: 1024 bytes apart. Fields: address / 16, 1 from bit 16 (ignored),
  * stride / 16 from bit 32, swizzle mode 1 from bit 62. To advance by 16 along k (32 bytes), add 2. */
 __device__ __forceinline__ uint64_t operand_b(const void *rows) {
   return (uint64_t)(shared_address(rows) >> 4 & 0x3fff) | (uint64_t)1 << 16 | (uint64_t)64 << 32 |
@@ -78,9 +78,9 @@ __device__ __forceinline__ uint64_t operand_b_at(uint32_t rows, int i) {
   return (uint64_t)(0x40000000u | 64u) << 32 | ((rows >> 4 | 1u << 16) + 2 * i);
 }
 
-/* Matrix descriptor of operand b as rows of k, 64 columns contiguous, in the same swizzle: groups of
- * eight rows are 1024 bytes apart, the next 64 columns `next` bytes. To advance by 16 along k (2048 bytes),
- * add 128. */
+/* Matrix descriptor of operand b as rows of k: 64 columns contiguous, in the same swizzle. Groups of eight
+ * rows are 1024 bytes apart, the next 64 columns `next` bytes. To advance by 16 along k (2048 bytes), add
+ * 128. */
 __device__ __forceinline__ uint64_t operand_b_columns(const void *rows, int next) {
   return (uint64_t)(shared_address(rows) >> 4 & 0x3fff) | (uint64_t)(next >> 4) << 16 | (uint64_t)64 << 32 |
          (uint64_t)1 << 62;

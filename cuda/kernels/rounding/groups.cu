@@ -28,8 +28,8 @@ struct GroupScale {
   float scale, zero;
 };
 
-/* The best scale (weighted least squares) for the codes to which `scale` rounds the weights; `scale` itself
- * if the best is not above 0. */
+/* Returns the best scale (weighted least squares) for the codes to which `scale` rounds the weights, or
+ * `scale` itself if the best is not above 0. */
 __device__ float fit_scale(const float *w, const float *importance, int n, float scale, float zero) {
   float dot = 0, square = 0;
   const float inverse = 1.0f / scale;
@@ -80,8 +80,8 @@ __device__ GroupScale search_group(const RoundingSearch &search, const float *w,
 }
 
 /* Rounds the warp's group (round_group(), cpu/kernels.h): weights one after another if u is given, all at
- * once if it is NULL. w: on entry the lane's weights, on return their errors, each divided by u[j][j] if
- * u is given. */
+ * once if it is NULL. w: on entry the lane's weights, on return their errors. If u is given, each error is
+ * divided by u[j][j]. */
 template <int kSlots>
 __device__ void round_group(float (&w)[kSlots], int n, const float *u, GroupScale s, float (&codes)[kSlots]) {
   const int lane = threadIdx.x % 32;

@@ -103,7 +103,7 @@ Status rounding_dots(int n_rows, int n, const float *a, const float *b, double *
 /* --- factor.cu: the steps of factor.c, in blocks of ROUNDING_BLOCK columns */
 enum { ROUNDING_BLOCK = 64 };
 
-/* c[size][size] = J H J, H with its inputs in reverse order, plus `more` on the diagonal; rows and columns
+/* c[size][size] = J H J (H with its inputs in reverse order), plus `more` on the diagonal. Rows and columns
  * from n on are those of the identity. size % ROUNDING_BLOCK == 0 */
 Status rounding_reverse(int n, const float *h, double more, int size, float *c, cudaStream_t stream,
                         Error *err);

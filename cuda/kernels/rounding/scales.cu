@@ -24,7 +24,7 @@ __global__ void group_dots(RoundingLevels l, const float *x, float factor, float
   if (lane == 0) to[o * step + group] = factor * sum;
 }
 
-/* If A + ridge I is positive definite, solves (A + ridge I) d = b and adds d to those scales that change by
+/* If A + ridge I is positive definite, solves (A + ridge I) d = b. Then adds d to those scales that change by
  * less than a factor of 2 and fit fp16. l[k][i], i >= k, is row i of column k of the Cholesky factor. */
 __global__ void __launch_bounds__(kSolvers)
     solve_scales(RoundingLevels levels, int n, const float *a, const float *b, double *factor) {

@@ -27,7 +27,7 @@ static AltupStreams streams_of(const BackendState *s) {
       .n = c->altup.n, .hidden = c->hidden, .eps = (float)c->norm_eps, .streams = s->altup.streams};
 }
 
-/* The matmuls' input is x / sqrt(hidden), whose numbers fit fp16 as the embedding's do. */
+/* The matmuls' input is x / sqrt(hidden): its numbers fit fp16, like the embedding's. */
 Status altup_begin(BackendState *s, int n_rows, Error *err) {
   const BackendModel *m = s->loaded;
   const ModelConfig *c = &m->model->config;

@@ -76,9 +76,9 @@ Status cuda_down_residual(BackendState *s, TokenRange span, int layer, Error *er
 
 /* --- experts */
 
-/* *x = the router's input in fp32: the mix of a model with several residual streams, the normalised input
- * that attention had too (parallel layers), or the output of a norm with a bias. NULL: the router normalises
- * the residual stream itself. */
+/* *x = the router's input in fp32. With several residual streams: their mix. In parallel layers: the
+ * normalised input that attention had, too. With a bias in the norm: the norm's output. NULL: the router
+ * normalises the residual stream itself. */
 static Status normalised(BackendState *s, int n_tokens, int layer, const float **x, Error *err) {
   const ModelConfig *c = &s->loaded->model->config;
   const DeviceLayer *l = &s->loaded->layers[layer];
@@ -153,7 +153,7 @@ static bool few_take(const BackendState *s, const DeviceExperts *e, int n_tokens
 }
 
 /* True if the sum of experts is the last that the layer adds to x, and the next layer reads a plain RMSNorm
- * of x; *next is then that norm. */
+ * of x. Then *next is that norm. */
 static bool sum_completes(const BackendState *s, int layer, SumNorm *next) {
   const ModelConfig *c = &s->loaded->model->config;
   const DeviceLayer *l = &s->loaded->layers[layer];

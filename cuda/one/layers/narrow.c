@@ -59,8 +59,8 @@ static void take_norm(BackendState *s, const float *weight, LinearCall *call) {
   s->ready = READY_NONE;
 }
 
-/* For a call that adds to the residual stream: it then also stores the stream's planes, for the matmul after
- * the next norm. */
+/* Makes a call that adds to the residual stream also store the stream's planes, for the matmul after the next
+ * norm. */
 static void give_norm(BackendState *s, const float *weight, LinearNext *next) {
   *next = (LinearNext){.kind = LINEAR_NEXT_NORM, .planes = s->planes[PLANES_H], .norm = weight};
   s->ready = READY_IN_PLANES;

@@ -5,9 +5,8 @@
 #include "cuda/one/weights.h"
 #include "model/layers.h"
 
-/* work() is called for each matrix. Its parameters: is_special: the user's choices of a kernel and of int8
- * activations do not apply to the matrix; its activations are fp16. rows: the most rows that the matrix
- * multiplies in a step. */
+/* work() is called for each matrix. is_special: the user's choices of a kernel and of int8 activations do not
+ * apply to the matrix; its activations are fp16. rows: the most rows that the matrix multiplies in a step. */
 typedef struct {
   const BackendModel *model;
   int rows, logit_rows; /* the most rows, and the most rows of logits, of a step */

@@ -1,9 +1,9 @@
 /* streams.c - see streams.h.
  *
- * Always true: x is 0 where a block (attention or MLP) begins, so that what the block adds to x is its
- *              result; the block reads h, its router `mixed`. With few rows x is injected into the streams by
- *              the next mix, or by settle() before anything else reads the streams. A host function that the
- *              CUDA stream or a graph calls reads rows of the n-grams' table from the mapped file. */
+ * Always true: x is 0 where a block (attention or MLP) begins, so what the block adds to x is its result. The
+ *              block reads h, its router `mixed`. With few rows the next mix injects x into the streams, or
+ *              settle() does before anything else reads the streams. A host function, which the CUDA stream
+ *              or a graph calls, reads rows of the n-grams' table from the mapped file. */
 #include "cuda/one/layers/streams.h"
 
 #include <stdlib.h>

@@ -1,4 +1,4 @@
-/* heads.h - a matrix for each head, which multiplies the head's own part of x.
+/* heads.h - one matrix for each head; it multiplies the head's own part of x.
  *
  *     y[t][h][o] = sum over i of w[h][o][i] x[t][h][i]
  *
@@ -13,7 +13,7 @@ C_BEGIN
 /* True if steps of max_tokens tokens are faster with cuBLAS. */
 bool linear_heads_want_library(int max_tokens);
 
-/* cublas: NULL if cuBLAS is not loaded (slower with many tokens). invariant: a token's bits do not
+/* cublas: NULL if cuBLAS is not loaded; many tokens are then slower. invariant: a token's bits must not
  * depend on how many tokens there are. */
 Status linear_heads_run(const Cublas *cublas, const LinearHeads *call, bool invariant,
                         const DeviceLimits *device, cudaStream_t stream, Error *err);

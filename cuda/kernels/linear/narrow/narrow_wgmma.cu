@@ -25,7 +25,7 @@ namespace {
 
 using namespace wgmma_parts;
 
-/* Units are two tiles of 64 inputs where the ring then has enough stages. */
+/* Tiles of 64 inputs in a unit: two, where the ring then has enough stages. */
 template <class W> constexpr int tiles_of(int tokens, int out_groups) {
   return (tokens > 64 && out_groups == 1) || (tokens >= 64 && W::kVectors > 1) ? 1 : 2;
 }
@@ -40,7 +40,7 @@ struct Shape : ShapeOf<W, kTokens, tiles_of<W>(kTokens, kOutGroups) * kTileIn,
 #ifdef __CUDA_ARCH_FEAT_SM90_ALL /* nvcc refuses constants that the code for another chip does not use */
   static constexpr int kTiles = tiles_of<W>(kTokens, kOutGroups), kBatch = kTokens > 64 ? 1 : 2;
 #endif
-  /* Many sums need more registers, so the loaders are a whole warpgroup, which gives away some of its own. */
+  /* Many sums need registers. So the loaders are a whole warpgroup, which gives away some of its own. */
   static constexpr bool kMovesRegisters = kTokens >= 48;
   static constexpr int kThreads = kConsumers + (kMovesRegisters ? 128 : 96);
 

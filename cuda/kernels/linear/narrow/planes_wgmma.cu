@@ -160,9 +160,9 @@ template <class S> struct Consumer : StageCursor<S, S::kInGroups> {
                           ((i / S::kParts * (S::kChunk / 8) + m) * 4 * S::kParts + i % S::kParts) * 16);
   }
 
-  /* Waits for product i, multiplies its sums by their scales and adds them to y. The product's sums of rows 8
-   * to 15 of a tile are 16 times too large, so their scales are multiplied by kHigh, 1 / 16. Returns a
-   * combination of the scales that it read, for release(). */
+  /* Waits for product i, multiplies its sums by their scales and adds them to y. Sums of rows 8 to 15 of a
+   * tile are 16 times too large, so their scales are multiplied by kHigh, 1 / 16. Returns the scales that it
+   * read, combined, for release(). */
   __device__ __forceinline__ uint32_t add(int i, int (&c)[S::kSums]) {
     const int part = i % S::kParts, first = i / S::kParts * (S::kChunk / 8);
     const float s[2] = {f16_low(scale[part]), f16_high(scale[part]) * Bits4::kHigh};

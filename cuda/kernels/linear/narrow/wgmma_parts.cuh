@@ -48,8 +48,8 @@ struct ShapeOf {
   static constexpr int kTileRows = 4 * kOutGroups; /* tile rows of a block */
   static constexpr int kGroupThreads = 128 * kOutGroups, kConsumers = kInGroups * kGroupThreads;
   static constexpr int kSumFloats = kTokens / 2, kBlockIn = kUnit / kParts;
-  /* Groups exchange their sums in rounds. A round has kRound fragments (8 tokens each): at most 8, but 4 with
-   * four groups or if large stages leave little memory. Each group finishes kOwn of a round, kMine in all. */
+  /* Groups exchange their sums in rounds of kRound fragments (8 tokens each): at most 8, or 4 with four
+   * groups or large stages. Each group finishes kOwn fragments of a round, kMine in all. */
   static constexpr int kMostOfRound = kInGroups == 4 || (kTokens > 64 && kXBytes_ > kTokens * 128) ? 4 : 8;
   static constexpr int kRounds = (kTokens / 8 + kMostOfRound - 1) / kMostOfRound;
   static constexpr int kRound = kTokens / 8 / kRounds, kOwn = (kRound + kInGroups - 1) / kInGroups;
@@ -143,7 +143,7 @@ __device__ __forceinline__ void fill_ring(const PartArgs &a, const Ring &ring, L
   });
 }
 
-/* One thread loads weights by tensor copies: bulk copies, one for each tile row, would not keep up with
+/* One thread loads weights by tensor copies. Bulk copies, one for each tile row, would not keep up with
  * memory. Rows past the matrix are 0. */
 template <class S> __device__ __forceinline__ void load_weights(const PartArgs &a, const Ring &ring) {
   fill_ring<S::kEarly>(a, ring, [&](const Part &part) {
@@ -179,7 +179,7 @@ template <class S> __device__ __forceinline__ int tile_row() {
   return threadIdx.x / 32 % S::kTileRows;
 }
 
-/* The sums of block `block`, which lie in its part of the mailbox until another block has read them. */
+/* The sums of block `block`. They lie in its part of the mailbox until another block has read them. */
 template <class S> struct Mail {
   float *at;
 
@@ -201,7 +201,7 @@ template <class S> struct Mail {
   }
 };
 
-/* Adds to y the sums of blocks first .. last: waits for each to come, and sets it to 0 in the mailbox. */
+/* Adds to y the sums of blocks first .. last. Waits for each sum to come, and sets it to 0 in the mailbox. */
 template <class S>
 __device__ __forceinline__ void collect(float (&y)[4 * S::kMine], float *mailbox, int first, int last) {
   constexpr int kAtOnce = S::kMine % 4 == 0 ? 4 : S::kMine % 3 == 0 ? 3 : S::kMine;
@@ -240,9 +240,9 @@ __device__ __forceinline__ void collect(float (&y)[4 * S::kMine], float *mailbox
     }
 }
 
-/* Finishes kMine fragments of a part of a tile: y has the block's sums. A part that does not begin its tile
- * is sent to the block with the tile's first unit. c.normalise() can multiply finished sums by a number for
- * each token. */
+/* Finishes kMine fragments of a part of a tile; y has the block's sums. If the part does not begin its tile,
+ * sends y to the block that has the tile's first unit. c.normalise() can multiply finished sums by a number
+ * for each token. */
 template <class S, class Consumer>
 __device__ __forceinline__ void finish(const PartArgs &a, const Consumer &c, float (&y)[4 * S::kMine],
                                        const Part &part, int group) {
@@ -322,10 +322,10 @@ __device__ __forceinline__ void multiply_parts(const PartArgs &a, const Ring &ri
   });
 }
 
-/* The work of a block. Its first warps are the consumers, which wait for the previous kernel before begin().
- * Three warps follow: one thread of the first loads weights, the second loads scales and zeros, and one
- * thread of the third waits for the previous kernel and loads x. Weights do not depend on that kernel, so the
- * first of them are loaded at once. load_x_of: as in fill_ring(); x_map: the tensor map of x, or NULL. */
+/* The work of a block. Its first warps are the consumers; they wait for the previous kernel before begin().
+ * Three warps follow. One thread of the first loads weights. The second loads scales and zeros. One thread of
+ * the third waits for the previous kernel and loads x. Weights do not depend on that kernel, so the first of
+ * them are loaded at once. load_x_of: as in fill_ring(); x_map: the tensor map of x, or NULL. */
 template <class S, class Consumer, class LoadXOf, class Begin, class End>
 __device__ __forceinline__ void run_block(const PartArgs &a, const void *x_map, LoadXOf load_x_of,
                                           Begin begin, End end) {

@@ -225,7 +225,7 @@ template <class W> int fewest_rows(int group) {
 }
 
 /* Launches experts_mma.cu or low tiles if experts have few rows on average, else high tiles. A stage has 128
- * inputs, with FP8 64: FP8 weights take twice the memory, and too few stages of 128 would fit. */
+ * inputs; with FP8 64: its weights take twice the memory, so too few stages of 128 would fit. */
 template <class W> Status launch_experts_of(const LinearArgs &args, Error *err) {
   constexpr int kK = W::kVectors > 1 ? 1 : 2;
   const int rows = args.n_tokens * args.w->n_chosen, n = args.w->n_experts,
@@ -319,7 +319,7 @@ Status launch_awq_wgmma(const LinearArgs &args, Error *err) {
 
 } // namespace
 
-/* Time that an epilogue saves if it makes heads: a kernel's start, and results in fp32 to memory and back. */
+/* Microseconds that heads in the epilogue save: a kernel's start, and fp32 results to memory and back. */
 static double heads_us(int n_out, int n_tokens) {
   const double bytes_per_us = 5e6; /* of L2 and memory together: results lie in both */
   return 3 + 8.0 * n_out * n_tokens / bytes_per_us;

@@ -20,8 +20,8 @@ template <int kMost_, int kFine = 16> struct ExpertTiles {
   static constexpr int kHeights = (kMost - kLeast) / kStep + 1;
   static constexpr int kEntries = 2 * LINEAR_MAX_EXPERTS;
 
-  /* The list, in shared memory, sorted by height. An entry is a number: 2 e stands for all tiles of expert e
-   * but the last one, 2 e + 1 for the last one; numbers without tiles are left out. */
+  /* The list, in shared memory, sorted by height. Entry 2 e stands for all tiles of expert e except the last
+   * one, entry 2 e + 1 for the last one. Entries without tiles are left out. */
   int first[kEntries + 1]; /* number of tiles before those of each entry; first[n_entries] is n_tiles */
   unsigned short entries[kEntries];
   int n_tiles, n_entries;

@@ -183,8 +183,8 @@ __device__ __forceinline__ void add_steps(float (&acc)[S::kRows][4 * kT], const 
   }
 }
 
-/* Applies the epilogue to a warp's sums of a tile, and stores them; the first is of the expert's output
- * `row`. */
+/* Applies the epilogue to a warp's sums of a tile, and stores them. row: the expert's output that the first
+ * sum is of. */
 template <class S, int kT>
 __device__ __forceinline__ void store_tile(const Epilogue &out, const Tile &tile, int row,
                                            float (&acc)[S::kRows][4 * kT]) {
@@ -296,7 +296,7 @@ int rows_of_sm(const LinearArgs &args, int tile_rows) {
   return ceil_div(ceil_div(of_expert, tile_rows) * args.w->n_experts, args.device.n_sms) * tile_rows;
 }
 
-/* Tiles of 512 outputs read x half as often as tiles of 256, which divide some matrices more evenly. */
+/* Tiles of 512 outputs read x half as often; tiles of 256 divide some matrices more evenly. */
 template <class W, int kBlockIn> Status launch_weights(const LinearArgs &args, Error *err) {
   typedef Shape<W, kBlockIn, 16> Wide;
   typedef Shape<W, kBlockIn, 8> Narrow;

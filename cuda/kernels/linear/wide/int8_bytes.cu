@@ -1,5 +1,5 @@
-/* int8_bytes.cu - many tokens with int8 activations on Hopper, both operands int8, one scale for each output
- * and one for each token (int8_gemm.cuh). int8 weights (W8A8) have this form. Weights of 4 bits (--act int8)
+/* int8_bytes.cu - many tokens with int8 activations on Hopper. Both operands are int8, with a scale for each
+ * output and each token (int8_gemm.cuh). int8 weights (W8A8) have this form. 4-bit weights (--act int8)
  * have a rotated copy in int8, made once (linear_rotate()); their x is rotated as well (rotated.cuh).
  *
  * PRECOND  4 bits: a rotated copy.

@@ -15,7 +15,7 @@
 
 namespace int8_gemm {
 
-/* Rows to round: x in fp16, or, if norm.rows, the RMSNorm of fp32 rows, rounded to fp16. */
+/* Rows to round: x in fp16, or with norm.rows (fp32) their RMSNorm, rounded to fp16. */
 struct Rows {
   const __half *x;
   size_t stride; /* numbers between rows of x; norm: n_in */

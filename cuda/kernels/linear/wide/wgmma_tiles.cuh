@@ -47,7 +47,7 @@
 
 namespace wgmma_tiles {
 
-/* Tokens [first, first + n) of a call that is not one of experts, as a call of their own. */
+/* Tokens [first, first + n) of a call as a call of their own. PRECOND it is no call of experts. */
 inline LinearArgs tokens_of(const LinearArgs &args, int first, int n) {
   LinearArgs part = args;
   part.n_tokens = n;
@@ -306,7 +306,7 @@ template <class S> __device__ __forceinline__ auto first_stage(const Ring &ring)
     return RingCursor{};
 }
 
-/* Stores the calling warpgroup's results of a tile. Tiles of experts are stored in pieces of kRows rows, and
+/* Stores the calling warpgroup's results of a tile. Tiles of experts are stored in pieces of kRows rows;
  * pieces past the tile's last row are left out. */
 template <class S, bool kExperts>
 __device__ __forceinline__ void store_tile(const TileWork &a, const Area &area, float (&acc)[kSums<S>],
@@ -360,8 +360,8 @@ __device__ __forceinline__ void multiply_tiles(const TileWork &a, const TileList
   });
 }
 
-/* The lane's weights of one tile, with the scales and zeros of the tile's block of kBlockIn inputs, or of its
- * several blocks. */
+/* The lane's weights of one tile, and the scales and zeros of the tile's block or blocks of kBlockIn
+ * inputs. */
 template <class S, int kBlockIn> struct LaneTile {
   typedef typename S::W W;
   static constexpr int kPerTile = kBlockIn < kTileIn ? kTileIn / kBlockIn : 1; /* blocks of a tile */
@@ -388,8 +388,8 @@ template <class S, int kBlockIn> struct LaneTile {
   }
 };
 
-/* acc = the sums (kAdd: acc += them) over the next n_steps steps, 64 kK fp16 inputs each, of the tile's first
- * kRows tokens. A stage is freed once products of the next stage run. */
+/* acc = (kAdd: acc +=) the sums of the tile's first kRows tokens over the next n_steps steps, 64 kK fp16
+ * inputs each. A stage is freed while products of the next stage run. */
 template <class S, int kBlockIn, int kRows = S::kTokens, bool kAdd = false>
 __device__ __forceinline__ void multiply_steps(float (&acc)[kSums<S>], const TileRing &ring, RingCursor &at,
                                                int n_steps) {
