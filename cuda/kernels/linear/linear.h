@@ -140,8 +140,8 @@ Status linear_lay_out_experts(DeviceLinear *linear, int n_experts, int n_chosen,
 DeviceLinear linear_expert(const DeviceLinear *linear, int expert);
 
 /* The experts that a call's tokens chose, in device memory. A `choice` is one expert of one token, numbered
- * token * n_chosen + its index among the token's choices. A `place` is a choice's number in the order of
- * experts, and within an expert of tokens. */
+ * token * n_chosen + its index among the token's choices. Sorted by expert, and within
+ * an expert by token, a choice has its `place`: 0, 1, ... */
 typedef struct {
   const int *ids;     /* [n_tokens][n_chosen] the expert of each choice */
   const int *begins;  /* [n_experts + 1] places of expert e: begins[e] .. begins[e + 1] - 1 */
@@ -239,7 +239,7 @@ Status linear_multiplies_bytes(int gpu, bool *multiplies, Error *err);
 
 /* *device = the properties of a GPU that decide which kernels it runs. */
 Status linear_device(int gpu, DeviceLimits *device, Error *err);
-/* STATUS_MODEL if the device has no kernel for the matrix under LINEAR_INVARIANT. *fast: it is a Hopper GPU
+/* STATUS_MODEL if the device has no kernel for the matrix under LINEAR_INVARIANT. *fast: it is a Hopper GPU,
  * and multiplies many rows about as fast as without LINEAR_INVARIANT. */
 Status linear_check_invariant(const DeviceLinear *weights, const DeviceLimits *device, bool *fast,
                               Error *err);

@@ -52,8 +52,8 @@ static inline int peers_first_row(const Peers *peers, int rank, int n_rows) {
 enum { SPARED_BYTES = 800000 };
 /* True if it pays that each GPU adds up only its own rows of a step's sums. A GPU then reads 1 / n of the
  * other GPUs' parts. From each of them it receives 1 / n of the norm, and without `apart` 1 / n of x.
- * Otherwise it reads n - 1 whole parts. But own rows need a second meeting of all GPUs: as long as
- * SPARED_BYTES take to cross to a GPU. */
+ * Otherwise it reads n - 1 whole parts. But own rows need a second meeting of all GPUs. It takes as
+ * long as SPARED_BYTES that cross to a GPU. */
 bool peers_own_rows_pay(const Peers *peers, int hidden, int n_rows, bool apart);
 
 /* Before the sums of a step: *first_tag += n_sums. PRECOND n_sums is even. It is so large that all tags of

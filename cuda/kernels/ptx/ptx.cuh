@@ -146,8 +146,7 @@ __device__ __forceinline__ void e4m3_halves(uint32_t word, uint32_t (&h)[2]) {
 }
 
 /* c[16][8] += a[16][32] b[32][8], unsigned by signed bytes, exact in int32. Fragments are those of m16n8k16,
- * with four bytes of k in a register: a0 and b0 hold k 4t .. 4t + 3, a2 and b1 hold k 16 + 4t .. 16 + 4t +
- * 3. */
+ * with four bytes of k in a register: a0 and b0 hold k 4t .. 4t + 3, a2 and b1 hold k 16 + 4t .. 19 + 4t. */
 __device__ __forceinline__ void mma_u8s8_m16n8k32(int (&c)[4], const uint32_t (&a)[4], uint32_t b0,
                                                   uint32_t b1) {
 #if __CUDA_ARCH__ >= 800

@@ -360,8 +360,7 @@ __device__ __forceinline__ void multiply_tiles(const TileWork &a, const TileList
   });
 }
 
-/* The lane's weights of one tile, and the scales and zeros of the tile's block or blocks of kBlockIn
- * inputs. */
+/* The lane's weights of one tile, with the scales and zeros of its block or blocks of kBlockIn inputs. */
 template <class S, int kBlockIn> struct LaneTile {
   typedef typename S::W W;
   static constexpr int kPerTile = kBlockIn < kTileIn ? kTileIn / kBlockIn : 1; /* blocks of a tile */
