@@ -87,8 +87,8 @@ static Status make_directory(const char *path, Error *err) {
   return error_set(err, STATUS_FAILED, "%s: cannot make this directory: %s", path, strerror(errno));
 }
 
-/* The lock ends with checkpoint_end() or the process. Where a file system cannot lock a directory (some of
- * NFS), there is none. */
+/* The lock ends with checkpoint_end() or the process. If a file system cannot lock a directory (some of NFS),
+ * there is no lock. */
 static Status lock_directory(Checkpoint *c, Error *err) {
   c->lock = open(c->options->output, O_RDONLY | O_DIRECTORY | O_CLOEXEC);
   if (c->lock < 0 || flock(c->lock, LOCK_EX | LOCK_NB) == 0 || errno != EWOULDBLOCK) return STATUS_OK;

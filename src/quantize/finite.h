@@ -7,6 +7,6 @@
 /* Refuses (STATUS_MODEL), by name and element, floats that are not finite, and in matrices floats beyond
  * fp16's largest number. It checks the tensors whose names begin with the first n bytes of `prefix`. */
 Status finite_check_layer(const Model *model, const char *prefix, size_t n, int n_threads, Error *err);
-/* The same for the other tensors that the model uses: their names do not begin with the first n bytes of
- * `layers`. */
+/* finite_check_layer() for the other tensors that the model uses: their names do not begin with the first n
+ * bytes of `layers`. */
 Status finite_check_rest(const Model *model, const char *layers, size_t n, int n_threads, Error *err);

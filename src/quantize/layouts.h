@@ -16,8 +16,8 @@ Status layout_write_head(const Linear *head, int group, Tensors *out, Error *err
 
 /* Sets the views of a rounded matrix to LINEAR_AWQ with its weights, which are appended to `made`. */
 Status layout_install(const LayerMatrix *m, int group, Tensors *made, Error *err);
-/* The same with the weights of a file that layout_write() has made. If they must be converted, the result is
- * appended to `made`. Refuses a file without this matrix. */
+/* layout_install() with the weights of a file that layout_write() has made. If they must be converted, the
+ * result is appended to `made`. Refuses a file without this matrix. */
 Status layout_use(QuantLayout layout, const LayerMatrix *m, int group, const Safetensors *file, Tensors *made,
                   Error *err);
 

@@ -97,8 +97,8 @@ static bool word_fits(const WordWrap *w) {
   return column + w->word_width <= w->columns;
 }
 
-/* Writes a newline in place of one blank. If there are several, as many as fit stay in the row, and the
- * others begin the next one. */
+/* Writes a newline in place of one blank. If there are several blanks, as many as fit stay in the row, and
+ * the others begin the next row. */
 static Status break_row(WordWrap *w, Error *err) {
   size_t n_before = 0;
   int column = w->column;

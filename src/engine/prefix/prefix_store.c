@@ -99,7 +99,7 @@ static uint64_t chain_to(const Walk *walk, int n) {
 }
 
 /* Opens a file if it is valid and its ids before `start` are the text's. Returns how many of its own ids
- * match the text, or 0 below `least`; a state's file has to match in all. PRECOND least > 0 */
+ * match the text; 0 if fewer than `least` do, or not all ids of a state's file. PRECOND least > 0 */
 static int open_file(const Walk *walk, const PrefixKind *kind, const char *name, int start, int least,
                      PrefixFile *file) {
   Error err = {{0}};

@@ -238,8 +238,8 @@ struct Architecture {
     const char *width_key; /* another name of moe_intermediate_size, or NULL */
     IntMember dense;       /* the number of first layers without experts */
     int dense_layers;      /* how many first layers have no experts if mlp_only_layers is absent */
-    /* The shared expert's width is the member shared_width, the member shared_count times `width` or, with
-     * OWN_NORMS, the MLP's. */
+    /* The shared expert's width: the member shared_width, or `width` times the member shared_count; with
+     * OWN_NORMS the MLP's width. */
     IntMember shared_width, shared_count;
     DoubleMember scale;  /* routed_scaling_factor, or another name */
     DoubleMember jitter; /* for SCORE_CHOSEN_NEAR: half of ExpertConfig.near */

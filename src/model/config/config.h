@@ -61,9 +61,9 @@ typedef struct {
 /* Which rope rotates a layer's q and k. */
 typedef enum { ROPE_GLOBAL, ROPE_LOCAL, ROPE_NONE } LayerRope;
 
-/* A layer's token mixer. LAYER_ATTENTION: over keys and values. LAYER_DELTA, the gated delta rule (or
- * Mamba-2), and LAYER_CONV, a short convolution, have a recurrent state instead of a cache. LAYER_MLP_ALONE:
- * none (Nemotron-H). */
+/* A layer's token mixer. LAYER_ATTENTION: attention over keys and values. LAYER_DELTA, the gated delta rule
+ * (or Mamba-2), and LAYER_CONV, a short convolution, have a recurrent state instead of a cache.
+ * LAYER_MLP_ALONE: none (Nemotron-H). */
 typedef enum { LAYER_ATTENTION, LAYER_DELTA, LAYER_CONV, LAYER_MLP_ALONE, N_LAYER_KINDS } LayerKind;
 
 /* Where a layer has RMSNorms. NORM_BEFORE: at the inputs of attention and MLP. NORM_AFTER: at their outputs,

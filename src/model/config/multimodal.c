@@ -1,7 +1,7 @@
 /* multimodal.c - the table of models of several parts: their text part is computed.
  *
- * Always true: a model is here only if its text part, without images and sound, is an ordinary model of
- * architectures.c: the one that the text part's config names. Source: transformers 5.23, models/NAME. */
+ * Always true: without images and sound, the text part of a model here is an ordinary model: the row of
+ * architectures.c that the text part's config names. Source: transformers 5.23, models/NAME. */
 #include <string.h>
 
 #include "model/config/architectures.h"

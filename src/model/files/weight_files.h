@@ -17,8 +17,8 @@ typedef struct {
 Status weight_files_open(const char *directory, WeightFiles *files, Error *err);
 void weight_files_close(WeightFiles *files);
 
-/* Refuses a directory without weights, with advice if its files' names show another format. without_config:
- * refuses it only if the advice also explains that there is no config.json. */
+/* Refuses a directory without weights; if its files' names show another format, advises about that format.
+ * without_config: there is no config.json, either; refuses only a format whose advice explains this. */
 Status weight_files_refuse(const char *directory, bool without_config, Error *err);
 
 StoredTensor *weight_files_find(const WeightFiles *files, const char *name); /* or NULL */
