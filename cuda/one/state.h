@@ -173,7 +173,7 @@ struct BackendState {
   void *rope_tables[2]; /* by LayerRope: float2 [max_chunk][n_pairs] of the step; or NULL */
   StepRows rows;        /* of the step */
   float *logit_x; /* [max_logit_rows][hidden] with several sequences: rows of x whose logits are asked for */
-  void *cache[CACHE_PARTS];   /* part by part: those of all layers that have the part, one after another */
+  void *cache[CACHE_PARTS];   /* the caches of all layers that have this part, one after the other */
   void *halves[2];            /* with KV_Q8: one layer's keys and values as fp16 (Attention.k_halves) */
   void *planes[PLANES_COUNT]; /* each of linear_planes_bytes() for LINEAR_MOST_PLANES rows */
   CachePlace *caches;    /* several sequences: [n_layers][CACHE_PARTS]; `first` counts from cache[KEYS] */

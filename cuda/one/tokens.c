@@ -21,8 +21,8 @@ Status tokens_read_logits(BackendState *s, int row, float *out, Error *err) {
 }
 
 /* Copies the host sampler's counts of seen tokens to the device, unless the device's counts are up to date.
- * Picks do not outdate them: with penalties the device counts its own picks. It has then also counted picks
- * that the host has not read yet (n_enqueued - n_taken). */
+ * Picks do not outdate them: with penalties the device counts its own picks, also those that the host has not
+ * read yet (n_enqueued - n_taken). */
 static Status sync_notes(BackendState *s, const Sampler *sampler, Error *err) {
   if (!sampler_has_penalties(sampler)) {
     s->notes_version = UINT64_MAX;
@@ -186,7 +186,7 @@ static bool can_pick_ahead(const Sampler *sampler) {
   return !sampler_has_penalties(sampler) && !sampler_allowed(sampler);
 }
 
-/* True if the oldest pick that was not taken is this row's, made with the sampler's draw and settings. */
+/* True if the oldest pick not yet taken is from row `row`, made with the sampler's draw and settings. */
 static bool is_picked(const BackendState *s, const Sampler *sampler, int row) {
   const PicksAhead *a = &s->ahead;
   return a->n_left > 0 && row == a->n_rows - a->n_left && sampler_draws(sampler) == a->draw + (uint64_t)row &&

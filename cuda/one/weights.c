@@ -123,8 +123,7 @@ static bool shared_joins(const Loader *loader, int i, const ModelLayer *from) {
   return true;
 }
 
-/* Visits a matrix of all experts or heads. Each has n linear layers in it, from `part` on; two are
- * interleaved. */
+/* Visits a matrix with n linear layers of each expert or head, from `part` on. Two are interleaved. */
 static Status visit_parts(Loader *loader, const Pass *pass, DeviceLinear *to, const ModelLayer *from,
                           int part, int n, Error *err) {
   const ModelConfig *config = &loader->loaded->model->config;
@@ -397,8 +396,8 @@ static Status measure_with(Loader *loader, int n, size_t *bytes, Error *err) {
   return STATUS_OK;
 }
 
-/* Chooses what stays on the host: as little as lets the device do with `most` bytes, or all that can stay
- * there. most 0: nothing stays. *bytes: the bytes that the device needs. */
+/* Chooses what stays on the host: just enough for the device to need at most `most` bytes, or all that can
+ * stay there. most 0: nothing stays. *bytes: the bytes that the device needs. */
 static Status measure(Loader *loader, size_t most, size_t *bytes, Error *err) {
   BackendModel *loaded = loader->loaded;
   const int n_layers = loaded->model->config.n_layers;

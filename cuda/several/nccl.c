@@ -146,7 +146,7 @@ void nccl_leave(Reduce *own) {
   NcclRank *rank = rank_of(own);
   if (!rank) return;
   const struct timespec end = clock_after(CLOCK_REALTIME, LEAVE_WAIT_MS);
-  /* A thread that has not ended still uses `rank`. Then `rank` is never freed. */
+  /* A thread that has not ended still uses `rank`: `rank` is then never freed. */
   if (rank->has_thread && pthread_timedjoin_np(rank->aborting, NULL, &end) != 0) return;
   if (!rank->aborted && rank->alone) rank->nccl.comm_abort(rank->comm);
   if (!rank->aborted && !rank->alone) rank->nccl.comm_destroy(rank->comm);

@@ -113,9 +113,9 @@ Status atomic_file_commit(AtomicFile *file, Error *err); /* releases the file, a
 Status atomic_file_place(AtomicFile *file, bool *placed, Error *err);
 void atomic_file_abort(AtomicFile *file); /* does nothing to a zeroed or committed AtomicFile */
 
-/* The format of a file that begins with bytes[0..size), such as "a PNG image"; NULL: none is recognised.
- * A text may begin like some of them ("ID3", "RIFF"), so call this for a file that should be a model, or
- * that has turned out not to be text; content_expect_text() examines a file that may be text. */
+/* The format of a file that begins with bytes[0..size), such as "a PNG image"; NULL: none is recognised. A
+ * text may begin like some formats ("ID3", "RIFF"). So call this for a file that should be a model, or has
+ * turned out not to be text. content_expect_text() examines a file that may be text. */
 const char *content_format(const void *bytes, size_t size);
 
 /* Two results of content_format(), for which callers have advice. */

@@ -1,8 +1,8 @@
 /* status.h - the result of a function that can fail, and its one message.
  *
- * A function that can fail returns a Status and, unless that is STATUS_OK, has filled the caller's Error with
- * one line that names the file, the place, what was expected and what was found. The command prints that
- * line once; nothing below src/commands prints. The values are the program's exit codes. */
+ * A function that can fail returns a Status. Unless this is STATUS_OK, the caller's Error has one line that
+ * names the file, the place, what was expected and what was found. The command prints that line once; nothing
+ * below src/commands prints. The values are the program's exit codes. */
 #pragma once
 
 #include <stddef.h>

@@ -508,7 +508,7 @@ static bool fits_beside_fewer_weights(Assistant *a, int n) {
 
 /* True if recurrent states are a reason to answer records one after another: with them, sequences of a batch
  * cannot share prefixes. On a GPU a batch gains more than that, because its steps take little longer than
- * steps for one sequence; --choose generates nothing, so it does not gain that. */
+ * steps for one sequence. --choose generates nothing, and gains nothing. */
 static bool states_prefer_one(const Assistant *a) {
   return (!a->device.backend->memory || a->chooses) && config_has_states(&a->model->config);
 }

@@ -166,9 +166,9 @@ Status assistant_encode_prompt(const Assistant *assistant, const char *text, siz
                                Error *err);
 
 /* To be called before assistant_start_many(n): sets device.invariant, the default of --map, if the device
- * prefers it, no flag forbids it, and all weights fit beside the sequences. Two cases set nothing: n is 0 and
- * records are answered one after another; a process keeps the model, or is to be started for that (that
- * process's flags decide). */
+ * prefers it, no flag forbids it, and all weights fit beside the sequences. Sets nothing in two cases: n is 0
+ * and records are answered one after another; or a process keeps the model, or is to be started for that
+ * (that process's flags decide). */
 void assistant_prefer_invariant(Assistant *assistant, int n);
 
 /* Chooses the context. -c gives it (0: the model's maximum); more than the maximum is refused, or cut if -c

@@ -230,8 +230,8 @@ void cache_expect_many(Cache *cache) {
   if (cache) cache->expects_many = true;
 }
 
-/* Stores the last prompt, or with expects_many what the first two have in common. If the store is not open
- * because the weights' hash is unknown, reads the weights to compute it: the next run knows it. */
+/* Stores the last prompt, or with expects_many the prefix that the first two share. If the store is not open
+ * because the weights' hash is unknown, reads the weights to compute the hash: the next run knows it. */
 static void save_at_end(Cache *cache, Session *session) {
   int n = cache->n_shared ? cache->n_shared : cache->n_prefilled;
   if (!session || n < PREFIX_MIN_TOKENS) return;

@@ -136,8 +136,8 @@ ContextHint dialogue_context_hint(const Dialogue *d) {
   return hint;
 }
 
-/* Finds the fewest oldest turns to drop so that the rest has at most `most` tokens; keeps at least the last
- * turn. */
+/* Finds how few of the oldest turns have to be dropped, so that the rest has at most `most` tokens. Keeps at
+ * least the last turn. */
 static Status find_short(const Dialogue *d, size_t most, size_t *first, int *n_dropped, Error *err) {
   const Conversation *c = &d->conversation;
   size_t low = 1, high = conversation_n_turns(c) - 1; /* how many turns to drop: the more, the shorter */

@@ -48,7 +48,7 @@ Status conversation_view(const Conversation *conversation, size_t first, ChatMes
                          Error *err);
 
 /* The same text can have several token sequences: the model's own tokens may differ from the encoding of its
- * answer. `ids` encode the whole conversation. This finds their longest prefix that has the text of a prefix
- * of `held`, and puts the held ids in its place, so that only new tokens are computed. A special token and a
- * byte token (<0xNN>) equal only themselves. */
+ * answer. `ids` encode the whole conversation. Finds the longest prefix of `ids` that has the text of a
+ * prefix of `held`, and puts the held ids in its place: only new tokens are then computed. A special token
+ * and a byte token (<0xNN>) equal only themselves. */
 Status ids_splice(const Tokenizer *tokenizer, const IdList *held, IdList *ids, Error *err);
