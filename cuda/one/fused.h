@@ -12,8 +12,8 @@ typedef struct FusedStep FusedStep;
  * shared_bytes, but no weights. */
 Status fused_check(const BackendModel *loaded, Error *err);
 
-/* True if the fused step supports the model, was measured on GPUs like this one, and has enough clusters that
- * compute attention to be faster than separate kernels. */
+/* True if the fused step supports the model, was measured on GPUs like this one, and has so many clusters for
+ * attention that it is faster than separate kernels. */
 bool fused_preferred(const BackendModel *loaded);
 
 /* The number of clusters of the step of one token; 0: there is no such step. GPUs that share a model need
@@ -42,8 +42,8 @@ void fused_close(FusedStep *fused);
 uint64_t *fused_mail(const FusedStep *fused);
 void fused_connect(FusedStep *fused, const StepPeers *peers);
 
-/* True if a kernel is open for a step of span.n_tokens, and is demanded (DECODE_FUSED) or at span.pos faster
- * than separate kernels. False if `fused` is NULL. */
+/* True if a kernel is open for a step of span.n_tokens and is to run: because it is faster at span.pos than
+ * separate kernels, or demanded (DECODE_FUSED). False if `fused` is NULL. */
 bool fused_takes(const FusedStep *fused, TokenRange span);
 
 /* True if steps of one token leave their best token in device memory. It is taken by the next

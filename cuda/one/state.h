@@ -18,9 +18,9 @@ enum {
   STATE_ROW_PICKS = 16, /* most rows of a sequence's step whose tokens are picked at once */
 };
 
-/* When a token is asked for from one row of the last logits, tokens_pick() also enqueues the picks of all
- * later rows, where it can (its `many`). The last n_left of n_rows rows were not asked for yet. Row r has the
- * draw number `draw` + r. */
+/* When the token of a row of the last logits is asked for, tokens_pick() also enqueues the picks of all later
+ * rows, where it can (its `many`). The last n_left of n_rows rows were not asked for yet. Row r has the draw
+ * number `draw` + r. */
 typedef struct {
   int n_rows, n_left; /* n_rows 0: no picks, or their logits were overwritten */
   uint64_t draw;

@@ -170,6 +170,6 @@ typedef struct {
 Status linear_invariant(const LinearQuery *query, const LinearInvariant **how, const LinearEntry **entry,
                         Error *err);
 
-/* The token count to query after n_tokens. Calls from 1 on visit the last count of every interval in which
- * the table chooses one entry, so each entry is seen with its largest workspace. */
+/* The token count to query after n_tokens. Repeated from 1 on, this visits the last count of every interval
+ * in which the table chooses one entry. So each entry is seen with its largest workspace. */
 int linear_next_count(int n_tokens);

@@ -4,9 +4,9 @@
  * parts of the checkpoint arrive) and prepares a context. linear_run then picks a kernel by dispatch.c's
  * table and launches it on the context's stream. It neither allocates nor waits, so a graph can capture it.
  *
- * A DeviceLinear may stack several layers that read the same x (q, k and v), or interleave two (gate and up)
- * so that both values of an output meet in one thread. Rows (outputs) come in slabs of 8, as in AutoAWQ's
- * words:
+ * A DeviceLinear can stack several layers that read the same x (q, k and v). It can interleave two (gate and
+ * up), so that both values of an output meet in one thread. Rows (outputs) come in slabs of 8, as in
+ * AutoAWQ's words:
  *   stacked      slab i of part p is slab (rows of the parts before p) / 8 + i
  *   interleaved  slab i of gate is slab 2i, of up slab 2i + 1: 16 rows are 8 of gate and the same 8 of up
  *
@@ -140,8 +140,8 @@ Status linear_lay_out_experts(DeviceLinear *linear, int n_experts, int n_chosen,
 DeviceLinear linear_expert(const DeviceLinear *linear, int expert);
 
 /* The experts that a call's tokens chose, in device memory. A `choice` is one expert of one token, numbered
- * token * n_chosen + its index among the token's choices. Sorted by expert, and within
- * an expert by token, a choice has its `place`: 0, 1, ... */
+ * token * n_chosen + its index among the token's choices. A `place` is a choice's position when choices are
+ * sorted by expert, then by token. */
 typedef struct {
   const int *ids;     /* [n_tokens][n_chosen] the expert of each choice */
   const int *begins;  /* [n_experts + 1] places of expert e: begins[e] .. begins[e + 1] - 1 */

@@ -18,8 +18,8 @@
  * block waits for another.
  *
  * One token of a mixture of experts (linear.h, LinearExperts) multiplies the chosen experts as one matrix. A
- * table in shared memory says where each tile row (stacked) or unit (summed) of the block lies. Which experts
- * were chosen is known late, and a warp has few batches, so its ring holds two batches where they fit.
+ * table in shared memory says where each tile row (stacked) or unit (summed) of the block lies. The choice is
+ * known late and a warp has few batches, so its ring holds two batches where they fit.
  *
  * In MmaLoop four lanes, t = lane % 4, share a row. With one or two tokens several of them would hold the
  * same sum. So kShared units are multiplied before they are scaled. Each such lane keeps the sum of a

@@ -1,5 +1,5 @@
-/* skinny_plan.h - how the matmul of a few tokens cuts a matrix over blocks (skinny_gemm.cuh, and for one
- * token's experts in FP8 and FP4 float_experts.cu), and whether it fits.
+/* skinny_plan.h - how the matmul of a few tokens cuts a matrix over blocks, and whether it fits: for
+ * skinny_gemm.cuh, and for float_experts.cu (one token's experts in FP8 and FP4).
  *
  * Host only, C and C++. Called by: dispatch.c (can this entry run?), skinny_gemm.cuh (launch). The numbers
  * are the layout of shared memory in those kernels. */

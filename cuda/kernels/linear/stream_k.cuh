@@ -37,7 +37,7 @@ __device__ __forceinline__ int block_of(const Work &w, int step) {
 }
 
 /* Work of n_tiles tiles of n_steps steps for at most `most` blocks. Each block has at least least_steps
- * steps, or n_steps if these are fewer. Where that wastes little, the number of blocks divides the number of
+ * steps, or n_steps if these are fewer. If that wastes little, the number of blocks divides the number of
  * tiles or is a multiple of it. Then no block has parts of two tiles. */
 inline Work even_work(int n_tiles, int n_steps, int most, int least_steps) {
   Work w = {n_tiles, n_steps, most};

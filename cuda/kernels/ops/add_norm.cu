@@ -13,7 +13,7 @@
  *   freed    by the next sum: each GPU began sum k + 1 when its kernel of k had ended. So a GPU that has all
  *            others' parts of k + 1 knows that they have read sum k: k + 2 can overwrite k
  *
- * Failures: a kernel that waits for other GPUs gives up once *lost is set, and sets *lost itself when its
+ * Failures: a kernel that waits for other GPUs gives up when *lost is set. It sets *lost itself when its
  * patience ends. The kernel's results then mean nothing, and the host reports *lost. */
 #include "cuda/kernels/ops/add_norm.h"
 
@@ -57,8 +57,8 @@ __device__ __forceinline__ float sum_of_squares(float4 v) {
   return v.x * v.x + v.y * v.y + v.z * v.z + v.w * v.w;
 }
 
-/* Where a row of y comes from: it is complete; packets pushed to one block or to a cluster of blocks; parts
- * read from the other GPUs, by all GPUs or by the one that then stores the sum in the others' memory. */
+/* Where a row of y comes from. kComplete: it is complete. kPushed, kPushedToCluster: from packets. kPulled:
+ * from parts that all GPUs read, or only the GPU that then stores the sum in the others' memory. */
 enum Source { kComplete, kPushed, kPushedToCluster, kPulled };
 
 template <Source kSource> __device__ __forceinline__ bool is_pushed() {

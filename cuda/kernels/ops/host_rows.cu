@@ -1,8 +1,8 @@
 /* host_rows.cu - see host_rows.h.
  *
- * A thread moves one number, so that a row costs one round trip over the bus, not one for each number of a
- * loop. No launch here is a programmatic dependent one, so a kernel begins when earlier kernels and host
- * functions have ended. */
+ * A thread moves one number. So a row costs one round trip over the bus, not one for each number of a loop.
+ * No launch here is programmatic dependent: a kernel begins when earlier kernels and host functions have
+ * ended. */
 #include "cuda/kernels/ops/host_rows.h"
 
 #include <algorithm>

@@ -22,8 +22,8 @@ struct StepIds {
 };
 
 /* First kernel of a step that runs as separate kernels. It does not call dependents_may_start(), so the next
- * kernel starts only when this and all earlier kernels have ended. Later kernels of the step can therefore
- * read, before wait_for_previous(), memory that only earlier steps write (delta_step.cu does). */
+ * kernel starts only when this and all earlier kernels have ended. So even before wait_for_previous() later
+ * kernels of the step can read memory that only earlier steps write (delta_step.cu does). */
 __global__ void set_step_kernel(int *pos, int at, int n, int *ids, StepIds from) {
   wait_for_previous();
   for (int i = threadIdx.x; i < n; i += blockDim.x) {

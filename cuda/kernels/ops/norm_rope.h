@@ -100,8 +100,8 @@ Status ops_layer_inputs(const LayerInputs *call, int n_tokens, float *p, cudaStr
 Status ops_rms_norm_qk(float *rows, size_t stride, int n_q, int n_k, const float *q_norm, const float *k_norm,
                        float eps, int n_tokens, cudaStream_t stream, Error *err);
 
-/* LayerNorm, in place, of each of the n_q + n_k heads of each row, every head with weights of its own. rows
- * fp32 [n_tokens][stride], weights fp32 [n_q][head_dim] and [n_k][head_dim]. */
+/* LayerNorm in place of each head of each row: n_q heads, then n_k, each with its own weights. rows fp32
+ * [n_tokens][stride], weights fp32 [n_q][head_dim] and [n_k][head_dim]. */
 Status ops_centred_norm_heads(float *rows, size_t stride, int n_q, int n_k, int head_dim, const float *q_norm,
                               const float *k_norm, float eps, int n_tokens, cudaStream_t stream, Error *err);
 

@@ -39,10 +39,10 @@ size_t workspace(const DeviceLinear *w, int n_tokens, const DeviceLimits &device
   return scratch_of(w, n_tokens, device).all;
 }
 
-/* True if tiles of 256 tokens are expected to be faster than tiles of 128, by the rounds in which all SMs
- * take a tile each. A tile of 256 tokens takes about 1.9 times as long as one of 128. With few inputs it
- * takes 2.1 times as long, mostly for the end of the tile (H200). Pairs of blocks that share x
- * (wgmma_tiles.cuh) are not used: with tiles of 256 tokens they take 104 to 107% of the time. */
+/* True if tiles of 256 tokens are expected to be faster than tiles of 128. Tiles are taken in rounds, one by
+ * each SM. A tile of 256 tokens takes about 1.9 times as long as one of 128; with few inputs 2.1 times,
+ * because the end of a tile is most of it (H200). Pairs of blocks that share x (wgmma_tiles.cuh) are not
+ * used: with tiles of 256 tokens they take 104 to 107% of the time. */
 bool takes_long_tiles(const LinearArgs &args) {
   const auto rounds = [&](int tokens) {
     return ceil_div(ceil_div(args.w->n_out, Shape<128>::kRows) * ceil_div(args.n_tokens, tokens),

@@ -5,13 +5,13 @@
  *     X[m][k] = (R^T x[m])[k] / d[m], rounded        d = max |R^T x| / 127
  *     R = diag(s) H      H: Walsh-Hadamard matrices of B inputs each, orthonormal
  *
- * B is the largest power of 2, up to kMostMixed, that divides n_in, at least kLeastMixed. The signs are
- * s[k] = (-1)^(bits 0 and 1, 3 and 4, 2 and 5, 6 and 7, 8 and 9 of k, each pair ANDed, then added). This is a
- * bent function of each ten bits: a constant row becomes flat, where H alone would make one outlier of it.
+ * B is the largest power of 2 that divides n_in, from kLeastMixed to kMostMixed. The signs are s[k] =
+ * (-1)^(bits 0 and 1, 3 and 4, 2 and 5, 6 and 7, 8 and 9 of k, each pair ANDed, then added). This is a bent
+ * function of each ten bits: a constant row becomes flat, where H alone would make one outlier of it.
  *
  * A tile of 256 inputs is a matrix of 16 by 16. mma multiplies it from both sides by the Hadamard matrix of
  * 16. First (H / 16) x, which cannot exceed fp16's range, is rounded to fp16. Then (H x / 16) H is made in
- * fp32. H over several tiles adds and subtracts them in registers. A warp has kMostTiles tiles.
+ * fp32. If B spans several tiles, they are added and subtracted in registers. A warp has kMostTiles tiles.
  *
  *   lane (g, t) = (lane / 4, lane % 4) reads inputs 32 g + 8 t + i of a tile: one 16-byte load
  *   first mma    sums over bits 0, 1, 3, 4 of the input (i and t), second over bits 2, 5, 6, 7 (i and g)

@@ -2,7 +2,7 @@
  * become rows of y.
  *
  * The sums are fragments of groups of 8 tokens. wgmma leaves c[4 n + i] for row g (i < 2) or g + 8 of the
- * warp's 16 and for token 8 n + 2 t + i % 2, (g, t) = (lane / 4, lane % 4). They become rows of tokens in
+ * warp's 16 and for token 8 n + 2 t + i % 2, (g, t) = (lane / 4, lane % 4). The sums become rows of tokens in
  * shared memory, so every store is of 16 bytes and full lines. Code that runs once a tile is kept short:
  * fetching it takes about eight cycles an instruction (LOG.md, "The end of a tile").
  *

@@ -495,8 +495,8 @@ inline double narrow_us(const LinearArgs &args, int n_tokens) {
  *
  * In a wave each block computes one whole tile. The tiles of a wave are a rectangle: t tiles of tokens (the
  * result) by n_blocks / t tiles of outputs. A pair has two neighbouring tiles of outputs and the same tokens.
- * Blocks with the same outputs read the same weights at about the same time, and blocks with the same tokens
- * the same x, so L2 serves most of what a wave reads. The next wave has the next tokens and the same outputs.
+ * Blocks with the same outputs read the same weights at about the same time; blocks with the same tokens read
+ * the same x. So L2 serves most of what a wave reads. The next wave has the next tokens and the same outputs.
  * After the last tokens come the next outputs, with the tokens in reverse order.
  *
  * Where several rectangles divide the tiles evenly, this takes the one whose wave reads the fewest bytes. For
