@@ -2,8 +2,7 @@
  *
  * Always true: rows of the target's hidden states are fp32 on the device, divided by the target's
  *              residual_scale unless its final norm made them. For DRAFT_DFLASH they are also divided by
- *              STATES_DIVISOR before they become fp16, whose range ends at 65504. There a norm follows
- *              W_states. */
+ *              STATES_DIVISOR before they become fp16, whose range ends at 65504; a norm follows W_states. */
 #include "cuda/one/draft.h"
 
 #include "cuda/kernels/ops/norm_rope.h"

@@ -12,9 +12,9 @@
  *     warps |---- 0 ----|---- 1 ----|---- 2 ----| ...
  *     slot  | tile, inputs 0 .. 63 | tile, inputs 64 .. 127 | a word of scales for each lane |
  *
- * A block requests x before the weights. After a ring of weights x would arrive last, and the block, which
- * has few units, would still have all of them to multiply. Where the choice is known early (down), the first
- * weights are requested before the wait for the previous kernel.
+ * A block has few units, so it requests x before the weights. After a ring of weights x would arrive last,
+ * and all multiplying would still be to do. Where the choice is known early (down), the first weights are
+ * requested before the wait for the previous kernel.
  *
  * Column i of the first tile's product holds the sums of its inputs 16 i .. 16 i + 15; column 4 + i holds
  * those of the second tile. Both products take the same operand b: x, masked to columns i and 4 + i. Columns

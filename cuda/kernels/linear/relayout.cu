@@ -375,9 +375,9 @@ __device__ __forceinline__ uint32_t fp4_power(int below) {
 }
 
 /* A warp writes the scales of one row. NVFP4's codes stay as they are: kernels read 1 / 256 of their numbers.
- * MXFP4's powers of two are scaled so that a row's largest is 2^7; then 2^-24 of the largest is not 0.
- * Kernels multiply 2^-14 of a weight's number by 2^8 times the scale they read (Fp4 in layout.cuh). The
- * factor undoes both. */
+ * MXFP4's powers of two are scaled so that a row's largest is 2^7; so 2^-24 of the largest is not 0. Kernels
+ * multiply 2^-14 of a weight's number by 2^8 times the scale they read (Fp4 in layout.cuh). The factor undoes
+ * both. */
 __global__ void fill_fp4_scales(uint8_t *scales, float *factors, int n_tiles_in, int n_stored,
                                 LinearPart part, int first_row, int n_rows, const uint8_t *staged, int repeat,
                                 float factor) {

@@ -28,7 +28,7 @@ __device__ __forceinline__ void multiply_stages(const Ring &ring, RingCursor &at
   if (threadIdx.x % 32 == 0) barrier_arrive(ring.empty + used);
 }
 
-/* Tells the compiler that the sums have changed, since wgmma writes to their registers without its knowledge.
+/* Tells the compiler that the sums have changed: wgmma writes to their registers without its knowledge.
  * Called before wgmma and after wgmma_wait<>(): else a use could move above the wait. */
 template <int kN> __device__ __forceinline__ void touch(int (&c)[kN]) {
 #pragma unroll
@@ -65,7 +65,7 @@ template <class S, int kStep = 1> struct StageCursor {
 
 /* acc += the products of the next n stages, kTiles x 64 inputs each, with the first kRows tokens. A lane
  * dequantises S::kBatch steps of 16 inputs into one of two sets of registers while wgmma reads the other. A
- * stage is freed once products of the next one run.
+ * stage is freed while products of the next one run.
  *
  *   stage    x [kTiles][S::kTokens][128 bytes], 128-byte swizzle; then weights, scales and zeros
  *   weights  where the lane's vectors lie in a stage, kVectorStep bytes apart

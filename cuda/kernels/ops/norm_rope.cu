@@ -539,8 +539,8 @@ static Status append_heads(const QkvHeads *heads, int n_tokens, cudaStream_t str
                 *heads);
 }
 
-/* For few tokens a warp for each head is fastest; for many, several heads a warp, with all their loads under
- * way at once. */
+/* For few tokens a warp for each head is fastest. For many tokens a warp has several heads, with all their
+ * loads in flight. */
 template <typename T, Pairing kPairing>
 static Status append(const QkvHeads *heads, int n_tokens, cudaStream_t stream, Error *err) {
   const int dim = heads->head_dim;

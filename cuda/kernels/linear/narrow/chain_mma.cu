@@ -15,7 +15,7 @@
  * epilogue wants rows g and g + 8 (gate and up of an output) in one lane.
  *
  *   stage  of 256 inputs: x [4][tokens][128 bytes], 128-byte swizzle; weights [rows][4 tiles]; scales and
- *          zeros [rows][kParts]. The last stage may be partly filled; past n_in x is 0
+ *          zeros [rows][kParts]. The last stage can be partly filled; past n_in x is 0
  *
  * The ring; t is the turn of the stage's slot (ptx/cluster.cuh):
  *

@@ -181,7 +181,7 @@ __device__ __forceinline__ void for_each_area(const TileWork &a, const TileList<
   }
 }
 
-/* Producer warp of x and weights: loads each step of the block's part once its stage is free. One tensor copy
+/* Producer warp of x and weights: loads each step of the block's part when its stage is free. One tensor copy
  * brings the weights: a bulk copy for each tile row takes 5% longer. Results of tile rows past the matrix or
  * the expert are dropped. copy_x(to, full, area, step) starts copies of x. This block's stage receives
  * x_bytes(area) bytes of x; in a pair the other block's copies bring half of them. With `early` the first
