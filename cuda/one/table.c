@@ -316,8 +316,8 @@ static Status make_layer_inputs(BackendState *s, int n_tokens, Error *err) {
   return ops_layer_inputs(&call, n_tokens, s->inputs, m->stream, err);
 }
 
-/* x is the residual stream divided by residual_scale, so that layers add to it without a factor. rows_set()
- * or sequences_set_step() has put the ids into device memory. */
+/* x is the residual stream divided by residual_scale: layers then add to x without a factor. rows_set() or
+ * sequences_set_step() has put the ids into device memory. */
 static Status cuda_embed(BackendState *s, TokenRange span, int layer, Error *err) {
   const BackendModel *m = s->loaded;
   const ModelConfig *c = &m->model->config;

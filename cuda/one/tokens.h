@@ -1,5 +1,5 @@
-/* tokens.h - from logits to tokens: the backend's read_logits, sample, wait_token, drain and sample_rows, and
- * their parts, which several/ calls one by one on each GPU. */
+/* tokens.h - from logits to tokens: the backend's read_logits, sample, wait_token, drain and sample_rows.
+ * several/ calls their parts one by one on each GPU. */
 #pragma once
 
 #include "cuda/kernels/fused/step.h"

@@ -39,8 +39,8 @@ typedef struct {
 Status upload_open(Uploader *uploader, cudaStream_t stream, int n_threads, size_t slot_bytes, Error *err);
 void upload_close(Uploader *uploader);
 
-/* Adds an array of at most slot_bytes, which the caller keeps until it is sent. *staged is the array's
- * address on the device, 256-byte aligned, and valid until UPLOAD_SLOTS - 1 more slots are full. */
+/* Adds an array of at most slot_bytes. The caller keeps the array until it is sent. *staged is its address on
+ * the device: 256-byte aligned, and valid until UPLOAD_SLOTS - 1 more slots are full. */
 Status upload_add(Uploader *uploader, const void *from, size_t bytes, void **staged, Error *err);
 /* Adds n rows of row_bytes each, which are `step` bytes apart in `from`. */
 Status upload_add_rows(Uploader *uploader, const void *from, size_t n, size_t row_bytes, size_t step,

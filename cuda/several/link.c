@@ -21,9 +21,9 @@ enum { NONCE = 16, GREETING_S = 3, MOST_CALLERS = 128 };
 
 static const char magic[8] = "auk 2\n";
 
-/* Rank 0 sends Challenge; the other rank sends Hello, whose mac proves the key; rank 0 answers with its own
- * proof. The proofs contain the port on which the two ranks met, so a program that listens on another port
- * and relays messages is noticed. */
+/* Rank 0 sends Challenge. The other rank sends Hello, whose mac proves the key. Rank 0 answers with its own
+ * proof. The proofs contain the port on which the two ranks met: a program that listens on another port and
+ * relays messages is noticed. */
 typedef struct {
   char magic[8];
   uint8_t nonce[NONCE];

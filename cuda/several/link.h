@@ -53,7 +53,7 @@ bool link_send(Link *link, uint32_t kind, const void *a, size_t a_size, const vo
                bool only_now);
 /* Receives bytes that have come, at most 64 KB; false if the other end is gone, or memory ran out. */
 bool link_receive(Link *link);
-/* Takes the next complete message, which begins at received byte *used, and moves *used past it. Its bytes
- * stay until link_receive() or link_drop(). False if there is none, or link->is_forged. */
+/* Takes the next complete message, which begins at received byte *used, and moves *used past the message. The
+ * bytes stay until link_receive() or link_drop(). False: there is no message, or link->is_forged. */
 bool link_next(Link *link, uint32_t *kind, const char **bytes, size_t *size, size_t *used);
 void link_drop(Link *link, size_t used); /* drops the first `used` bytes received */

@@ -46,8 +46,8 @@ Status file_stamp(const char *path, FileStamp *stamp, Error *err);
 Status file_stamp_write(const FileStamp *stamp, Buffer *out, Error *err);
 /* True if the file at `path` now has this stamp. */
 bool file_has_stamp(const char *path, const FileStamp *stamp);
-/* True if the file was written to in place since it had this stamp, so that a mapping of it holds other
- * bytes now. False for a file that was replaced, renamed or removed: its mapping stays as it was. */
+/* True if the file was written to in place since it had this stamp: a mapping of it now holds other bytes.
+ * False for a file that was replaced, renamed or removed: its mapping stays as it was. */
 bool file_was_overwritten(const char *path, const FileStamp *stamp);
 
 /* Appends a whole file, or the rest of `stream` (`name` is for messages), to a buffer. Meant for texts: parts

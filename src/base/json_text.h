@@ -22,7 +22,7 @@ static inline const char *json_pass_space(const char *at, const char *end) {
   }
 }
 
-/* Validates text[0..size) to RFC 8259, fills the skips' spans, and appends to `copy` (unless NULL) the text
+/* Validates text[0..size) to RFC 8259 and fills the skips' spans. Appends to `copy` (unless NULL) the text
  * for cJSON: skipped members are null, U+0000 is C0 80, a number is a string of JSON_NUMBER_MARK and its
  * text. python: as json_parse_python() says. */
 Status json_validate(const char *name, Status refused, bool python, const char *text, size_t size,

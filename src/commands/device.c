@@ -494,7 +494,7 @@ Status device_room(const Device *device, const Model *model, size_t *bytes, Erro
 }
 
 /* Chooses the weights that stay on the host, so that the others fit beside `state` bytes. Refuses a model
- * that does not fit even so, and with `invariant` any model. */
+ * that does not fit even then; with `invariant` refuses any model. */
 static Status check_both_memories(Device *device, const Model *model, size_t state, int n_ctx,
                                   DeviceMemory *memory, Error *err) {
   const size_t left = memory->free_bytes > state ? memory->free_bytes - state : 1;

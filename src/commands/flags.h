@@ -249,8 +249,8 @@ typedef struct {
 } FlagSetting;
 typedef enum { SET_DONE, SET_ABSENT, SET_OVERRIDDEN, SET_EXCLUDED } SetResult;
 
-/* Sets a flag, unless the command lacks it (SET_ABSENT), a source with a smaller number gave it
- * (SET_OVERRIDDEN), or a rule excludes it with the given flags (SET_EXCLUDED). The last value of a source
+/* Sets a flag, except in three cases: the command lacks it (SET_ABSENT), a source with a smaller number gave
+ * it (SET_OVERRIDDEN), a rule excludes it with the given flags (SET_EXCLUDED). The last value of a source
  * counts; lists collect. */
 Status flags_set(FlagParse *parse, const FlagSetting *setting, SetResult *result, Error *err);
 /* True if the command has the flag of this table entry; for -m, any FLAG_MODEL entry. */

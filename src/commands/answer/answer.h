@@ -5,8 +5,8 @@
 #include "commands/answer/answer_result.h"
 
 /* Prefills the part of ids[0..n) that the session lacks, generates, and splits thought from answer (the
- * prompt may end in an open thought). Obeys end tokens, --stop (in the answer), max_tokens and think_budget;
- * an answer in a loop ends too, unless -n or --ignore-eos is given (repetition.h). An interruption is a
+ * prompt may end in an open thought). Obeys end tokens, --stop (in the answer), max_tokens and think_budget.
+ * Unless -n or --ignore-eos is given, also ends an answer in a loop (repetition.h). An interruption is a
  * success: FINISH_INTERRUPTED. Afterwards the session holds prompt and answer, perhaps without the last
  * tokens. */
 Status assistant_answer(Assistant *assistant, const int32_t *ids, size_t n, const AnswerSink *sink,

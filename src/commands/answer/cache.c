@@ -74,7 +74,7 @@ static void note(void *user, const char *text) {
   if (cache->use.verbose) print_note("cache: %s", text);
 }
 
-/* Reports the first failure even without -v, since the user asked for a cache and gets none. */
+/* Reports the first failure even without -v: the user asked for a cache and gets none. */
 static void note_lost(Cache *cache, const Error *err) {
   if (cache->use.verbose || !cache->lost) print_note("cache: %s", err->text);
   cache->lost = true;

@@ -43,8 +43,8 @@ void cache_expect_many(Cache *cache);
 void cache_close(Cache *cache, Session *session);
 
 enum { CACHE_KEY = 512 };
-/* Writes the cache key: everything besides the ids that determines the bits of K and V, including the C
- * library, whose sines and cosines are in every K. */
+/* Writes the cache key: everything besides the ids that determines the bits of K and V. The C library is part
+ * of the key, because its sines and cosines are in every K. */
 void cache_key(ContentHash program, ContentHash model, const char *backend, const char *arithmetic, KvType kv,
                char out[CACHE_KEY]);
 

@@ -47,8 +47,8 @@ bool reply_shows_usage(const ReplyFlags *flags, const AssistantFlags *assistant)
   return flags->usage || assistant->answer.verbose;
 }
 
-/* True if standard output and standard error are terminals, so that a person reads both. If standard output
- * is a pipe, figures and a spinner would garble the screen of its reader (a pager). */
+/* True if standard output and standard error are terminals: a person reads both. If standard output is a
+ * pipe, figures and a spinner would garble the screen of its reader (a pager). */
 static bool has_person(void) {
   return progress_is_terminal() && output_is_terminal();
 }

@@ -41,8 +41,8 @@ typedef struct {
   const char *nearest; /* for WORD_UNKNOWN: the command that was probably meant, or NULL */
 } ChatLine;
 
-/* Returns a hint if the text is only exit, quit, help or !COMMAND, which are commands of other chat programs;
- * else NULL. */
+/* Returns a hint if the text is only exit, quit, help or !COMMAND (commands of other chat programs); else
+ * NULL. */
 const char *chat_bare_word(const char *text, size_t size);
 
 /* A command is a slash, a known name and perhaps an argument, on one line (/system and /tool: on any number).

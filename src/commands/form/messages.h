@@ -13,7 +13,7 @@ JsonSpan message_thinking(JsonSpan message);
  * strings, with the numbers of the message (index) and the call. Anything else is left as it is. */
 Status message_append_calls(JsonSpan calls, size_t index, Buffer *out, Error *err);
 
-/* Appends a JSON object with its "messages" as transformers gives them to templates: without members that are
- * null, with the thought under each of its names, and with calls as message_append_calls() appends them.
+/* Appends a JSON object with its "messages" as transformers gives them to templates. Members that are null
+ * are left out, the thought is under each of its names, and calls are as message_append_calls() appends them.
  * Drops an empty list of calls, which templates would take for calls. */
 Status messages_append(JsonSpan object, Buffer *out, Error *err);

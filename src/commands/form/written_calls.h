@@ -43,7 +43,7 @@ typedef struct {
 /* Adds a function. `schema`: a valid JSON Schema of the arguments (without text: there are none);
  * `parameters`: as in WrittenFunction. Refuses (STATUS_USAGE) a name that is empty or would be read as a
  * mark. If arguments are written one by one, also refuses such names of arguments, keywords about several
- * arguments together, and required arguments that no value fits or `properties` lacks; optional arguments
+ * arguments together, and required arguments that no value fits or `properties` lacks. Optional arguments
  * that no value fits are never written. */
 Status written_functions_add(WrittenFunctions *functions, const char *file, JsonSpan name, JsonSpan schema,
                              const Buffer *parameters, SchemaOptions options, Error *err);
@@ -86,7 +86,7 @@ void written_call_release(WrittenCall *call);
 Status written_call_begin(WrittenCall *call, const WrittenFunctions *functions, AnswerForm *form, Error *err);
 /* The text that follows the part, NULL: none. It may come as soon as the part may end. */
 const char *written_call_after(const WrittenCall *call);
-/* Takes the text of the part, which fits the form, and sets the form to that of the next part. After the last
+/* Takes the text of the part, which fits the form. Sets the form to that of the next part. After the last
  * part (*done) appends the call to `lines` as tools_read_calls() does. */
 Status written_call_take(WrittenCall *call, AnswerForm *form, const char *text, size_t size, bool *done,
                          Buffer *lines, Error *err);

@@ -294,8 +294,8 @@ static bool is_in_the_way(const Holder *h, const Request *r) {
   return false;
 }
 
-/* Disconnects each client in lockstep that has not replied for SLEEP_MS (it may be stopped) and whose session
- * or sequence another client waits for. */
+/* Disconnects clients in lockstep that have not replied for SLEEP_MS (they may be stopped), if another client
+ * waits for their session or sequence. */
 static Status drop_sleepers(Holder *h, Error *err) {
   enum { SLEEP_MS = 5000 };
   static const char reason[] =

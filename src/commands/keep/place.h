@@ -33,9 +33,8 @@ void keep_remove_leftovers(const char *directory);
 int keep_lock_names(const char *path);
 
 /* Marks this process, for keep_holder(), as the one that listens at `path` (KEY.sock) on the socket with this
- * inode. The mark is a lock, which lasts as long as the returned descriptor of KEY.lock (-1: not opened)
- * stays open. The process must close no other descriptor of KEY.lock meanwhile: that would end the lock,
- * too. */
+ * inode. The mark is a lock. It lasts as long as the returned descriptor of KEY.lock (-1: not opened) stays
+ * open. Meanwhile the process must close no other descriptor of KEY.lock: this would end the lock, too. */
 int keep_mark_holder(const char *path, ino_t inode);
 /* The pid of the process that listens at `path`, found without a connection; 0: not known. */
 pid_t keep_holder(const char *path);

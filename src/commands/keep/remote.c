@@ -245,8 +245,8 @@ static Status end_interrupted(Remote *r, const EngineJob *job, Error *err) {
   return STATUS_OK;
 }
 
-/* To be called when no message came. After a second without one, asks the holder for its state, which the
- * holder sends between two steps. Fails, and treats the holder as ended, if it is silent even then. */
+/* To be called when no message came. After a second without a message, asks the holder for its state, which
+ * the holder sends between two steps. If the holder is silent even then, fails and treats it as ended. */
 static Status hear_or_fail(Remote *r, Hearing *hearing, Error *err) {
   enum { ASK_MS = 1000 };
   if (hearing->asked && watch_is_silent(&hearing->watch, 0)) {

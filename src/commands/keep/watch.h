@@ -1,6 +1,6 @@
 /* watch.h - whether a process that owes an answer still runs. A holder answers between two of its steps, and
- * a step may take long. A process that does not answer is silent if it does not compute either (it is
- * stopped, frozen or traced, or sleeps without reading its socket), or if it computes for too long. */
+ * a step may take long. A process that does not answer is silent in two cases: it does not compute (it is
+ * stopped, frozen or traced, or sleeps without reading its socket), or it computes for too long. */
 #pragma once
 
 #include "commands/keep/wire.h"
@@ -13,9 +13,9 @@ typedef struct {
 
 /* Begins to watch the process at the other end of the socket, a process of this user. */
 Watch watch_begin(int socket);
-/* True if the process has shown no sign of life (CPU time, page faults, being runnable) for two
- * seconds, or if `most_ms` (0: no limit) have passed since watch_begin() (noticed up to two
- * seconds late). Cheap until two seconds have passed. */
+/* True if the process has shown no sign of life (CPU time, page faults, being runnable) for two seconds. Also
+ * true if `most_ms` (0: no limit) have passed since watch_begin(), noticed up to two seconds late. Cheap
+ * until two seconds have passed. */
 bool watch_is_silent(Watch *watch, double most_ms);
 /* True if the process is stopped or traced. */
 bool process_is_stopped(pid_t pid);

@@ -1,9 +1,9 @@
 /* code_block.h - extracts the first fenced code block from streamed text (-x). A fence is a line of at least
  * three backticks or tildes, and any text after them (after backticks: text without a backtick). The block
  * ends with the text, or at a fence of the same character that is at least as long and has only blanks after
- * it. That is CommonMark 0.31, section 4.5, but with any indentation: models indent blocks in lists at will.
- * The output is the lines between, with their newlines and without the first fence's indentation, however the
- * text is cut into pieces. Each line appears as soon as it cannot be a fence. */
+ * it. This is CommonMark 0.31, section 4.5, but with any indentation: models indent blocks in lists at will.
+ * The output is the lines between the fences, with their newlines, without the first fence's indentation. It
+ * does not depend on how the text is cut into pieces. Each line appears as soon as it cannot be a fence. */
 #pragma once
 
 #include <stdbool.h>

@@ -1,5 +1,5 @@
-/* stop.h - finds stop strings in streamed text. Text passes through except a suffix that could begin a stop
- * string, which is held until the next piece decides. The first complete match counts (the longest of several
+/* stop.h - finds stop strings in streamed text. Text passes through, except a suffix that could begin a stop
+ * string: the next piece decides about this suffix. The first complete match counts (the longest of several
  * that end at the same byte), so the result does not depend on how the text is cut into pieces. */
 #pragma once
 
