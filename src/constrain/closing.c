@@ -442,7 +442,7 @@ static const Example *example_of(Machine *m, Lang keys, uint32_t n) {
   char bytes[MAX_EXAMPLE];
   size_t size;
   if (lang_is_alive(l, rest) && lang_example(l, rest, bytes, sizeof bytes, &size)) {
-    made = pool_alloc(&m->examples, sizeof *made + size);
+    made = arena_alloc(&m->examples, 1, sizeof *made + size, NULL);
     if (!made) return machine_fail(m, "out of memory"), NULL;
     rest = lang_and(l, rest, lang_not(l, lang_literal(l, bytes, size)));
     *made = (Example){.rest = rest, .size = (uint32_t)size};

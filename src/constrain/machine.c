@@ -130,7 +130,7 @@ void machine_close(Machine *machine) {
   free(machine->text);
   key_table_release(&machine->closings);
   key_table_release(&machine->few);
-  pool_release(&machine->examples);
+  arena_release(&machine->examples);
   buffer_release(&machine->decoded);
   *machine = (Machine){.set = NULL};
 }

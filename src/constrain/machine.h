@@ -12,9 +12,9 @@
  * finds out whether `need` is possible; when a value closes, each goal is decided exactly. */
 #pragma once
 
+#include "base/arena.h"
 #include "constrain/schema.h"
 #include "constrain/store/key_table.h"
-#include "constrain/store/pool.h"
 
 typedef struct Frame Frame;
 
@@ -126,7 +126,7 @@ typedef struct {
   KnownKeys known_keys[N_KNOWN_KEYS];
   KeyTable orders;   /* KeyOrders by a hash of their schemas */
   KeyTable closings; /* answers of closing_of() */
-  Pool examples;     /* keys that closing.c tries */
+  Arena examples;    /* keys that closing.c tries */
   KeyTable few;      /* language + 1: whether it has few strings; hash of (language, n): its n-th example */
   bool is_judging;   /* texts are judged, not written: a byte is taken unless it is known to lead nowhere */
   bool is_searching;

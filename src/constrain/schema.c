@@ -47,7 +47,7 @@ uint32_t schema_key(SchemaSet *set, const char *bytes, size_t size, bool add) {
     if (key->size == size && memcmp(key->bytes, bytes, size) == 0) return e->value.number;
   }
   if (!add) return UINT32_MAX;
-  const Key key = {pool_alloc(&set->key_bytes, size + 1), size};
+  const Key key = {arena_alloc(&set->key_bytes, size + 1, 1, NULL), size};
   if (!key.bytes) return langs_fail(&set->langs, STATUS_FAILED, "out of memory"), UINT32_MAX;
   memcpy(key.bytes, bytes, size);
   return key_table_append(&set->keys_by_bytes, hash, &set->keys, &set->n_keys, &set->keys_capacity, &key,
@@ -264,7 +264,7 @@ void schema_close(SchemaSet *set) {
   for (size_t i = 0; i < set->n_anchors; i++) free(set->anchors[i].name);
   free(set->schemas);
   free(set->keys);
-  pool_release(&set->key_bytes);
+  arena_release(&set->key_bytes);
   key_table_release(&set->keys_by_bytes);
   key_table_release(&set->schemas_by_json);
   key_table_release(&set->members);

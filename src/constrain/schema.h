@@ -122,7 +122,7 @@ typedef struct {
   size_t n_anchors, anchors_capacity;
   Key *keys; /* [n_keys] */
   size_t n_keys, keys_capacity;
-  Pool key_bytes;
+  Arena key_bytes;
   KeyTable keys_by_bytes, schemas_by_json;
   KeyTable members; /* members of objects that pointers lead through, by a hash of object and key */
   uint32_t root;

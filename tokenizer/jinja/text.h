@@ -1,4 +1,4 @@
-/* text.h - private to this folder: arenas, and text that records its trust.
+/* text.h - private to this folder: text that records its trust.
  *
  * A Text is a view: its bytes live in an arena, in the input or in a literal, and never change. Its runs
  * mark each byte as the template's own (trusted) or as from outside. */
@@ -8,19 +8,8 @@
 #include <stdint.h>
 #include <string.h>
 
+#include "base/arena.h"
 #include "tokenizer/jinja/template.h"
-
-typedef struct ArenaBlock ArenaBlock;
-typedef struct {
-  ArenaBlock *blocks;  /* the first one is being filled */
-  size_t total, limit; /* bytes of all blocks; `limit` 0: none */
-} Arena;
-/* n items of `size` bytes, aligned for any type, not zeroed; NULL with err set. */
-void *arena_alloc(Arena *arena, size_t n, size_t size, Error *err);
-/* Makes room for one more item in an array of `count` items of `size` bytes; `items` is the address of its
- * pointer. False with err set. */
-bool arena_grow(Arena *arena, void *items, size_t count, size_t *capacity, size_t size, Error *err);
-void arena_release(Arena *arena);
 
 typedef struct {
   const char *data; /* [size] valid UTF-8 */

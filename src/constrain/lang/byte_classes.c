@@ -49,7 +49,7 @@ uint32_t *byte_row_make(Langs *langs) {
     langs_fail(langs, STATUS_USAGE, "the transitions of one step need over 256 MB");
     return NULL;
   }
-  uint32_t *row = pool_alloc(&langs->rows, (1 + (size_t)n) * sizeof *row);
+  uint32_t *row = arena_alloc(&langs->rows, 1 + (size_t)n, sizeof *row, NULL);
   if (!row) return langs_fail(langs, STATUS_FAILED, "out of memory"), NULL;
   row[0] = n;
   memset(row + 1, 0xff, n * sizeof *row);

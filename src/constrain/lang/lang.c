@@ -530,7 +530,7 @@ Lang lang_next(Langs *langs, Lang a, unsigned char byte) {
 void langs_tidy(Langs *langs) {
   if (langs->rows.total < MAX_ROW_BYTES) return;
   for (size_t i = 0; i < langs->count; i++) langs->nodes[i].next = NULL;
-  pool_release(&langs->rows);
+  arena_release(&langs->rows);
 }
 
 bool lang_has_empty(const Langs *langs, Lang a) {
@@ -786,7 +786,7 @@ Status langs_open(Langs *langs, Error *err) {
 
 void langs_close(Langs *langs) {
   free(langs->nodes);
-  pool_release(&langs->rows);
+  arena_release(&langs->rows);
   key_table_release(&langs->by_content);
   free(langs->lists);
   free(langs->sets);

@@ -13,8 +13,8 @@
 #include <stddef.h>
 #include <stdint.h>
 
+#include "base/arena.h"
 #include "constrain/store/key_table.h"
-#include "constrain/store/pool.h"
 
 typedef uint32_t Lang;
 enum { LANG_NONE = 0, LANG_EMPTY = 1, LANG_ALL = 2 }; /* no string; the empty string; all byte strings */
@@ -51,7 +51,7 @@ typedef struct {
   Lang *
       stack; /* [n_stack] expressions of unfinished lists; regular_expression.c: also indices of tree nodes */
   size_t n_stack, stack_capacity;
-  Pool rows;           /* memory of the transitions, LangNode.next */
+  Arena rows;          /* memory of the transitions, LangNode.next */
   size_t steps;        /* transitions computed since langs_begin_work() */
   uint32_t round;      /* number of the last search for a string: LangNode.round of the expressions it met */
   uint32_t derivation; /* number of the last derivation by a byte (LangNode.derivation) */

@@ -28,7 +28,7 @@ static bool no_memory(Masks *masks) {
 
 static void known_clear(KnownTable *table) {
   key_table_release(&table->table);
-  pool_release(&table->pool);
+  arena_release(&table->memory);
 }
 
 /* Adds a language of keys to masks->telling (masks.h) unless it is there; if MAX_TELLING are there, only
@@ -61,11 +61,12 @@ static void known_add(Masks *masks, KnownTable *known, uint64_t key, const void 
 /* Keeps the words of the mask that differ from the base. */
 static void keep_mask(Masks *masks, uint64_t key, const uint64_t *base, const uint64_t *mask) {
   KnownTable *table = &masks->masks_by_state;
-  if (table->pool.total > KEPT_BYTES) known_clear(table);
+  if (table->memory.total > KEPT_BYTES) known_clear(table);
   const uint32_t n_words = masks->v->n_words;
   uint32_t n = 0;
   for (uint32_t i = 0; i < n_words; i++) n += mask[i] != (base ? base[i] : 0);
-  KnownMask *known = pool_alloc(&table->pool, sizeof *known + n * (sizeof(uint64_t) + sizeof(uint32_t)));
+  KnownMask *known =
+      arena_alloc(&table->memory, 1, sizeof *known + n * (sizeof(uint64_t) + sizeof(uint32_t)), NULL);
   if (!known) {
     no_memory(masks);
     return;
@@ -187,9 +188,9 @@ static void add_few(Masks *masks, const JsonState *state, uint32_t group, uint64
 /* Stores masks->rests or, without `ends`, that the string or key may not end. */
 static void keep_rests(Masks *masks, uint64_t key, bool ends) {
   KnownTable *table = &masks->rests_by_end;
-  if (table->pool.total > KEPT_BYTES) known_clear(table);
+  if (table->memory.total > KEPT_BYTES) known_clear(table);
   const size_t size = masks->rest_words * sizeof *masks->rests;
-  uint64_t *kept = ends ? pool_alloc(&table->pool, size) : NULL;
+  uint64_t *kept = ends ? arena_alloc(&table->memory, 1, size, NULL) : NULL;
   if (kept) memcpy(kept, masks->rests, size);
   if (ends && !kept) {
     no_memory(masks);

@@ -1,16 +1,16 @@
 /* masks.h - which tokens may come next: a bit for each. */
 #pragma once
 
+#include "base/arena.h"
 #include "constrain/machine.h"
 #include "constrain/masks/lex_masks.h"
 #include "constrain/masks/vocabulary.h"
 #include "constrain/store/key_table.h"
-#include "constrain/store/pool.h"
 
 /* Answers of one type, kept by a hash of all that they depend on. */
 typedef struct {
   KeyTable table;
-  Pool pool; /* memory of the values */
+  Arena memory; /* of the values */
 } KnownTable;
 
 /* A mask as the words that differ from `base`. */

@@ -1,8 +1,6 @@
-/* test_store.c - what all stores of the room are made of: the first failure and the limits on work, tables
- * that grow, and memory in pieces. */
+/* test_store.c - what all stores of the room are made of: failures, limits on work, and tables that grow. */
 #include "constrain/store/failure.h"
 #include "constrain/store/key_table.h"
-#include "constrain/store/pool.h"
 #include "test/tests.h"
 
 /* --- failures */
@@ -148,29 +146,4 @@ TEST(items_are_appended_with_the_entries_that_find_them) {
   }
   free(items);
   key_table_release(&table);
-}
-
-/* --- memory */
-
-/* Pieces of all sizes, larger ones than a chunk too, keep what is written to them and fit any type. */
-TEST(pieces_share_no_memory) {
-  static const size_t sizes[] = {1, 16, 17, 4000, 40000, 65536, 65537, 200000, 8};
-  enum { PIECES = 400, SIZES = sizeof sizes / sizeof *sizes };
-  unsigned char *pieces[PIECES];
-  Pool pool = {.chunks = NULL};
-  size_t all = 0;
-  for (int i = 0; i < PIECES; i++) {
-    const size_t size = sizes[i % SIZES];
-    pieces[i] = pool_alloc(&pool, size);
-    assert_true(pieces[i] && (uintptr_t)pieces[i] % 16 == 0);
-    memset(pieces[i], i, size);
-    all += size;
-    assert_true(pool.total >= all && pool.used <= pool.size);
-  }
-  for (int i = 0; i < PIECES; i++)
-    for (size_t k = 0; k < sizes[i % SIZES]; k++) assert_int_equal(pieces[i][k], i & 255);
-  pool_release(&pool);
-  assert_int_equal(pool.total, 0);
-  assert_non_null(pool_alloc(&pool, 1));
-  pool_release(&pool);
 }
