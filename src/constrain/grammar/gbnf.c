@@ -191,11 +191,7 @@ static Status read_class(Parser *p, CharSet *set) {
 static Status parse_class(Parser *p, int *index) {
   OWNED(charset_release) CharSet set = {0};
   TRY(read_class(p, &set));
-  Langs *l = p->langs;
-  const size_t start = l->n_stack;
-  for (size_t i = 0; i < set.count; i++)
-    lang_push(l, lang_characters(l, set.ranges[i].first, set.ranges[i].last));
-  return add_lang(p, lang_declare_text(l, lang_or_pushed(l, start, lang_or_all)), index);
+  return add_lang(p, lang_charset(p->langs, &set), index);
 }
 
 static Status parse_alternatives(Parser *p, bool nested, int *index);

@@ -791,6 +791,7 @@ void langs_close(Langs *langs) {
   free(langs->lists);
   free(langs->sets);
   key_table_release(&langs->sets_by_content);
+  key_table_release(&langs->charsets);
   free(langs->divisors);
   free(langs->stack);
   *langs = (Langs){.round = 0};

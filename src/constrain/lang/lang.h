@@ -15,6 +15,7 @@
 
 #include "base/arena.h"
 #include "constrain/store/key_table.h"
+#include "tokenizer/regex/charset.h"
 
 typedef uint32_t Lang;
 enum { LANG_NONE = 0, LANG_EMPTY = 1, LANG_ALL = 2 }; /* no string; the empty string; all byte strings */
@@ -45,6 +46,7 @@ typedef struct {
   ByteSet *sets; /* [sets_count] */
   size_t sets_count, sets_capacity;
   KeyTable sets_by_content;
+  KeyTable charsets;        /* languages that lang_charset() made, by a hash of the set */
   struct Divisor *divisors; /* [divisors_count] of the MULTIPLE expressions, multiple.c */
   size_t divisors_count, divisors_capacity;
   ByteClasses classes;
@@ -74,6 +76,8 @@ Lang lang_byte(Langs *langs, unsigned char byte);
 Lang lang_bytes(Langs *langs, unsigned char first, unsigned char last);
 /* Code points first..last as UTF-8; surrogates are left out. */
 Lang lang_characters(Langs *langs, uint32_t first, uint32_t last);
+/* The characters of a tidy set: a union of some hundred ranges for \p{L}, which is made once. */
+Lang lang_charset(Langs *langs, const CharSet *set);
 Lang lang_literal(Langs *langs, const void *bytes, size_t size);
 Lang lang_then(Langs *langs, Lang a, Lang b);
 Lang lang_or(Langs *langs, Lang a, Lang b);

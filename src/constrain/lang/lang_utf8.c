@@ -1,6 +1,7 @@
 /* lang_utf8.c - ranges of code points as languages of their UTF-8 bytes; see lang.h. */
 #include <string.h>
 
+#include "base/hash64.h"
 #include "base/utf8.h"
 #include "constrain/lang/lang.h"
 
@@ -41,4 +42,17 @@ Lang lang_characters(Langs *langs, uint32_t first, uint32_t last) {
     made = lang_or(langs, made, between(langs, a, b, n));
   }
   return lang_declare_text(langs, made);
+}
+
+Lang lang_charset(Langs *langs, const CharSet *set) {
+  const uint64_t hash =
+      hash64(set->count ? (const void *)set->ranges : "", set->count * sizeof *set->ranges, 0);
+  const KeyEntry *known = key_table_find(&langs->charsets, hash);
+  if (known) return known->value.number;
+  const size_t start = langs->n_stack;
+  for (size_t i = 0; i < set->count; i++)
+    lang_push(langs, lang_characters(langs, set->ranges[i].first, set->ranges[i].last));
+  const Lang made = lang_declare_text(langs, lang_or_pushed(langs, start, lang_or_all));
+  key_table_add(&langs->charsets, (KeyEntry){hash, {.number = made}});
+  return made;
 }

@@ -14,20 +14,8 @@
 typedef struct {
   Langs *langs;
   const RegexTree *tree;
-  Lang *sets;          /* [tree->n_sets] languages of the sets, LANG_UNKNOWN: not made yet */
   const char *refusal; /* NULL: none so far */
 } Compiler;
-
-static Lang set_lang(Compiler *c, const RegexNode *node) {
-  Langs *l = c->langs;
-  const CharSet *set = &c->tree->sets[node->set];
-  Lang *known = &c->sets[node->set];
-  if (*known != LANG_UNKNOWN) return *known;
-  const size_t start = l->n_stack;
-  for (size_t i = 0; i < set->count; i++)
-    lang_push(l, lang_characters(l, set->ranges[i].first, set->ranges[i].last));
-  return *known = lang_declare_text(l, lang_or_pushed(l, start, lang_or_all));
-}
 
 /* Pushes the indices of a node's children on langs->stack; false on failure. */
 static bool push_children(Compiler *c, const RegexNode *node) {
@@ -44,7 +32,7 @@ static Lang plain(Compiler *c, int index) {
   Lang made = LANG_EMPTY;
   if (!langs_work(l, 4)) return LANG_NONE;
   switch (node->kind) {
-  case REGEX_SET: return set_lang(c, node);
+  case REGEX_SET: return node->lang;
   case REGEX_REPEAT: return lang_repeat(l, plain(c, node->child), node->min, node->max);
   case REGEX_SEQUENCE:
     if (!push_children(c, node)) break;
@@ -182,14 +170,11 @@ static Lang compile(Compiler *c, int index, bool at_start, Lang rest) {
 Status regular_expression_parse(Langs *langs, const char *text, size_t size, RegexUse use, Lang *out,
                                 Error *err) {
   OWNED(regex_tree_release) RegexTree tree = {0};
-  OWNED(mem_release) Lang *sets = NULL;
   const bool whole = use == REGEX_WHOLE;
-  const Status status = regex_tree_parse(text, size, whole, &tree, err);
+  const Status status = regex_tree_parse(langs, text, size, whole, &tree, err);
   langs->unsupported = tree.unsupported;
   TRY(status);
-  TRY(NEW(sets, tree.n_sets + 1, "an expression", err));
-  Compiler c = {langs, &tree, sets, NULL};
-  for (size_t i = 0; i < tree.n_sets; i++) sets[i] = LANG_UNKNOWN;
+  Compiler c = {langs, &tree, NULL};
   *out = compile(&c, tree.root, true, whole ? LANG_EMPTY : LANG_ALL);
   if (!whole) {
     Lang before = lang_repeat(langs, lang_any_character(langs), 1, LANG_NO_END);

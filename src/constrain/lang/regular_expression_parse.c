@@ -4,9 +4,8 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "base/hash64.h"
 #include "base/utf8.h"
-#include "constrain/lang/lang.h"
+#include "tokenizer/regex/charset.h"
 
 #define MAX_NESTING    200
 #define MAX_COUNT      100000
@@ -14,6 +13,7 @@
 #define MAX_PROPERTIES 1000 /* classes \p{...}; each may have some hundred ranges */
 
 typedef struct {
+  Langs *langs;
   const char *text; /* [size] */
   size_t size, at;
   bool strict;
@@ -64,28 +64,9 @@ static void take_flags(RegexNode *node, const RegexNode *part, bool all) {
   node->only_empty &= part->only_empty;
 }
 
-static Status add_set_node(Parser *p, int set, int *index) {
-  return add_node(p, (RegexNode){.kind = REGEX_SET, .child = -1, .set = set}, index);
-}
-
-/* Adds a node for the set. The tree takes over the set's memory unless it has an equal set. */
 static Status add_set(Parser *p, CharSet *set, int *index) {
-  RegexTree *tree = p->tree;
   charset_tidy(set);
-  const size_t bytes = set->count * sizeof *set->ranges;
-  const uint64_t hash = hash64(set->count ? (const void *)set->ranges : "", bytes, 0);
-  const KeyTable *known = &tree->sets_by_content;
-  for (const KeyEntry *e = key_table_find(known, hash); e; e = key_table_next(known, e)) {
-    const CharSet *other = &tree->sets[e->value.number];
-    if (other->count == set->count && (!bytes || memcmp(other->ranges, set->ranges, bytes) == 0))
-      return add_set_node(p, (int)e->value.number, index);
-  }
-  TRY(mem_grow(&tree->sets, &tree->sets_capacity, tree->n_sets + 1, sizeof *tree->sets, "an expression",
-               p->err));
-  tree->sets[tree->n_sets] = TAKE(*set);
-  if (!key_table_add(&tree->sets_by_content, (KeyEntry){hash, {.number = (uint32_t)tree->n_sets}}))
-    return error_set(p->err, STATUS_FAILED, "out of memory");
-  return add_set_node(p, (int)tree->n_sets++, index);
+  return add_node(p, (RegexNode){.kind = REGEX_SET, .child = -1, .lang = lang_charset(p->langs, set)}, index);
 }
 
 /* --- characters and classes */
@@ -464,8 +445,9 @@ static Status parse_either(Parser *p, int *index) {
   return STATUS_OK;
 }
 
-Status regex_tree_parse(const char *text, size_t size, bool strict, RegexTree *tree, Error *err) {
-  Parser p = {.text = text, .size = size, .strict = strict, .tree = tree, .err = err};
+Status regex_tree_parse(Langs *langs, const char *text, size_t size, bool strict, RegexTree *tree,
+                        Error *err) {
+  Parser p = {.langs = langs, .text = text, .size = size, .strict = strict, .tree = tree, .err = err};
   const Status status = parse_either(&p, &tree->root);
   free(p.names);
   if (status != STATUS_OK) return status;
@@ -473,9 +455,6 @@ Status regex_tree_parse(const char *text, size_t size, bool strict, RegexTree *t
 }
 
 void regex_tree_release(RegexTree *tree) {
-  for (size_t i = 0; i < tree->n_sets; i++) charset_release(&tree->sets[i]);
-  free(tree->sets);
-  key_table_release(&tree->sets_by_content);
   free(tree->nodes);
   *tree = (RegexTree){0};
 }

@@ -1,8 +1,7 @@
 /* regular_expression_parse.h - the tree of a regular expression. Private to regular_expression*.c. */
 #pragma once
 
-#include "constrain/store/key_table.h"
-#include "tokenizer/regex/charset.h"
+#include "constrain/lang/lang.h"
 
 typedef enum {
   REGEX_SET,      /* one character of a set */
@@ -20,7 +19,7 @@ typedef struct {
   bool has_assertion, has_start, has_ahead; /* in the node or below it */
   bool can_be_empty, only_empty; /* can_be_empty: matches the empty string; only_empty: and no other */
   int child, next;               /* first child and next sibling, -1: none */
-  int set;                       /* index in sets */
+  Lang lang;                     /* of a SET */
   uint32_t min, max;             /* LANG_NO_END: any number */
 } RegexNode;
 
@@ -28,13 +27,11 @@ typedef struct {
 typedef struct {
   RegexNode *nodes; /* [count] */
   size_t count, capacity;
-  CharSet *sets; /* [n_sets] each after charset_tidy() */
-  size_t n_sets, sets_capacity;
-  KeyTable sets_by_content;
   int root;
   bool unsupported; /* ECMAScript has the syntax that was refused */
 } RegexTree;
 
 /* strict: the syntax of the u flag, which REGEX_WHOLE asks for. */
-Status regex_tree_parse(const char *text, size_t size, bool strict, RegexTree *tree, Error *err);
+Status regex_tree_parse(Langs *langs, const char *text, size_t size, bool strict, RegexTree *tree,
+                        Error *err);
 void regex_tree_release(RegexTree *tree);
