@@ -20,45 +20,23 @@ static Status add_schema(Machine *m, uint32_t schema, KeyOrder *order, KeyTable 
   if (!key_table_add(visited, (KeyEntry){schema, {.number = 0}}))
     return error_set(err, STATUS_FAILED, "out of memory");
   const Schema *s = &m->set->schemas[schema];
-  for (size_t i = 0; i < s->order.count; i++) TRY(number_list_add(&order->keys, s->order.items[i], err));
+  for (size_t i = 0; i < s->order.count; i++) {
+    if (key_table_find(&order->ranks, s->order.items[i] + UINT64_C(1))) continue;
+    TRY(number_list_add(&order->keys, s->order.items[i], err));
+    const KeyEntry ranked = {s->order.items[i] + UINT64_C(1), {.number = (uint32_t)order->keys.count}};
+    if (!key_table_add(&order->ranks, ranked)) return error_set(err, STATUS_FAILED, "out of memory");
+  }
   const uint32_t *part;
   for (size_t i = 0; (part = schema_part(s, PART_ORDERS, i)); i++)
     TRY(add_schema(m, *part, order, visited, err));
   return STATUS_OK;
 }
 
-static int by_key_and_rank(const void *a, const void *b) {
-  const KeySchema *x = a, *y = b;
-  if (x->key != y->key) return x->key < y->key ? -1 : 1;
-  return (x->schema > y->schema) - (x->schema < y->schema);
-}
-
-/* Keeps the first of equal keys, and ranks the kept keys from 1 on. */
-static Status number_keys(KeyOrder *order, Error *err) {
-  KeyList all = {0};
-  Status status = STATUS_OK;
-  for (size_t i = 0; i < order->keys.count && status == STATUS_OK; i++)
-    status = key_list_add(&all, order->keys.items[i], (uint32_t)i, err);
-  if (all.count > 0) qsort(all.items, all.count, sizeof *all.items, by_key_and_rank);
-  for (size_t i = 1; i < all.count; i++)
-    if (all.items[i].key == all.items[i - 1].key) order->keys.items[all.items[i].schema] = UINT32_MAX;
-  free(all.items);
-  size_t kept = 0;
-  for (size_t i = 0; i < order->keys.count; i++)
-    if (order->keys.items[i] != UINT32_MAX) order->keys.items[kept++] = order->keys.items[i];
-  order->keys.count = kept;
-  for (size_t i = 0; i < kept && status == STATUS_OK; i++)
-    status = key_list_add(&order->ranks, order->keys.items[i], (uint32_t)i + 1, err);
-  if (kept > 0 && status == STATUS_OK)
-    qsort(order->ranks.items, order->ranks.count, sizeof *order->ranks.items, by_key_and_rank);
-  return status;
-}
-
 static void order_free(KeyOrder *order) {
   if (!order) return;
   free(order->schemas);
   free(order->keys.items);
-  free(order->ranks.items);
+  key_table_release(&order->ranks);
   free(order);
 }
 
@@ -80,7 +58,6 @@ static Status make_order(Machine *m, const uint32_t *schemas, uint32_t n, KeyOrd
   if (n > 0) memcpy(order->schemas, schemas, n * sizeof *schemas);
   order->n_schemas = n;
   for (uint32_t i = 0; i < n; i++) TRY(add_schema(m, schemas[i], order, &visited, err));
-  TRY(number_keys(order, err));
   return make_words(m, order, err);
 }
 
@@ -112,17 +89,8 @@ void key_orders_close(Machine *m) {
 }
 
 uint32_t key_order_rank(const KeyOrder *order, uint32_t key) {
-  size_t low = 0, high = order->ranks.count;
-  while (low < high) {
-    const size_t middle = (low + high) / 2;
-    if (order->ranks.items[middle].key < key) {
-      low = middle + 1;
-    } else {
-      high = middle;
-    }
-  }
-  const bool found = low < order->ranks.count && order->ranks.items[low].key == key;
-  return found ? order->ranks.items[low].schema : (uint32_t)order->keys.count + 1;
+  const KeyEntry *ranked = key_table_find(&order->ranks, key + UINT64_C(1));
+  return ranked ? ranked->value.number : (uint32_t)order->keys.count + 1;
 }
 
 /* --- the next key */

@@ -33,8 +33,8 @@ typedef struct {
   uint32_t *schemas; /* [n_schemas] */
   uint32_t n_schemas;
   NumberList keys;
-  KeyList ranks; /* (key, its rank from 1 on), sorted by key */
-  Lang words;    /* the keys as a language */
+  KeyTable ranks; /* key + 1: its rank, from 1 on */
+  Lang words;     /* the keys as a language */
 } KeyOrder;
 
 /* The keys that may come next in a frame, with a hash of all that they depend on. */

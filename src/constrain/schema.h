@@ -27,8 +27,8 @@ typedef enum {
 
 enum { SCHEMA_FALSE, SCHEMA_TRUE, SCHEMA_NONE = UINT32_MAX };
 
-/* A key, or a pattern of keys, and its schema. In two lists `schema` is another number: in Schema.needed_keys
- * the key that `key` requires, in KeyOrder.ranks the rank of `key`. */
+/* A key, or a pattern of keys, and its schema. In Schema.needed_keys `schema` is another number: the key that
+ * `key` requires. */
 typedef struct {
   uint32_t key; /* number of the key; of a pattern: its Lang */
   uint32_t schema;
