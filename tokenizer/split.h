@@ -6,8 +6,7 @@
 
 typedef enum {
   SPLIT_PATTERN,    /* Split */
-  SPLIT_CHARACTERS, /* Digits, Punctuation, WhitespaceSplit: each character of role 1 is a match */
-  SPLIT_RUNS,       /* Whitespace: neighbouring characters of equal role form a run; role 0 is white space */
+  SPLIT_CHARACTERS, /* Digits, Punctuation, Whitespace, WhitespaceSplit: a character of role 1 is a match */
   SPLIT_METASPACE,
   SPLIT_BYTE_LEVEL, /* if it is the last step, pieces stay bytes, which the model maps to its alphabet */
 } SplitKind;

@@ -57,9 +57,8 @@ static Status load_whitespace_split(const char *where, const Json *json, Step *s
 /* Whitespace keeps the matches of /\w+|[^\w\s]+/: runs of word characters, and of characters that are neither
  * word nor space. */
 static Status load_whitespace(const char *where, const Json *json, Step *step, Error *err) {
-  TRY(load_map(where, CHAR_RUST_WORD, CHAR_SPACE, step, err));
-  for (int k = 0; k < 4; k++) step->role[k] = step->role[k] & 1 ? 1 : step->role[k] & 2 ? 0 : 2;
-  return STATUS_OK;
+  step->behavior = BEHAVIOR_REMOVED;
+  return load_map(where, CHAR_SPACE, CHAR_RUST_WORD, step, err);
 }
 
 static Status load_metaspace(const char *where, const Json *json, Step *step, Error *err) {
@@ -84,7 +83,7 @@ static const StepType types[] = {
     {"Metaspace", NULL, SPLIT_METASPACE, load_metaspace},
     {"Punctuation", "behavior", SPLIT_CHARACTERS, load_punctuation},
     {"Split", "pattern behavior invert", SPLIT_PATTERN, load_split},
-    {"Whitespace", "", SPLIT_RUNS, load_whitespace},
+    {"Whitespace", "", SPLIT_CHARACTERS, load_whitespace},
     {"WhitespaceSplit", "", SPLIT_CHARACTERS, load_whitespace_split},
     {0},
 };

@@ -28,14 +28,14 @@ typedef struct {
   size_t n_units; /* CHARSMAP: 4-byte units of the trie */
   char mark[5];   /* [mark_size] one character. METASPACE: the replacement; DECODE_STRIP: what is stripped */
   size_t mark_size;
-  KindMap map;          /* NFC to NFKD, SPLIT_CHARACTERS, SPLIT_RUNS: divides the characters by their flags */
-  uint8_t role[4];      /* of a character, by its kind in `map`: see the enum of the step's kind */
-  bool left, right;     /* NORMAL_STRIP */
-  int64_t start, stop;  /* DECODE_STRIP: the most to strip at each end */
-  Behavior behavior;    /* SPLIT_PATTERN, SPLIT_CHARACTERS, SPLIT_METASPACE, SPLIT_BYTE_LEVEL */
-  bool invert;          /* SPLIT_PATTERN: what does not match is the match */
-  PrependScheme scheme; /* METASPACE */
-  bool split;           /* SPLIT_METASPACE: also cut */
+  KindMap map;           /* NFC to NFKD, SPLIT_CHARACTERS: divides the characters by their flags */
+  uint8_t role[4];       /* of a character, by its kind in `map`: see the enum of the step's kind */
+  bool left, right;      /* NORMAL_STRIP */
+  int64_t start, stop;   /* DECODE_STRIP: the most to strip at each end */
+  Behavior behavior;     /* SPLIT_PATTERN, SPLIT_CHARACTERS, SPLIT_METASPACE, SPLIT_BYTE_LEVEL */
+  bool invert;           /* SPLIT_PATTERN: what does not match is the match */
+  PrependScheme scheme;  /* METASPACE */
+  bool split;            /* SPLIT_METASPACE: also cut */
   bool add_prefix_space; /* SPLIT_BYTE_LEVEL */
   bool fused;            /* decoder: an earlier step joined all tokens: their text comes in parts */
 } Step;
