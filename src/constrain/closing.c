@@ -604,13 +604,10 @@ Lang closing_keys(Machine *m, const Frame *frame, const KeyOrder *order, Lang ke
 /* CLOSE_SURE if the value may end here and, in a uniqueItems array, the values around it can close after it,
  * up to that array. */
 static Closing ending(Machine *m, const Frame *frame) {
-  bool few[32], *verdicts = few;
-  const uint32_t n = frame->up->n_children;
-  if (n > 32 && !(verdicts = malloc(n))) return machine_fail(m, "out of memory"), CLOSE_NEVER;
+  bool verdicts[MAX_GOALS];
   Closing closing = frame_may_end(m, frame, verdicts) ? CLOSE_SURE : CLOSE_NEVER;
   if (closing == CLOSE_SURE && frame->up->hashing)
     closing = after_child(m, frame->up, verdicts, frame_value_hash(frame));
-  if (verdicts != few) free(verdicts);
   return closing;
 }
 
@@ -702,19 +699,15 @@ Closing closing_of(Machine *m, const Frame *frame) {
 static bool is_dead_end(Values *v, const char *bytes, size_t size) {
   Machine *m = v->m;
   uint64_t hash;
-  bool few[32], *verdicts = few;
-  const uint32_t n = v->frame->n_children;
+  bool verdicts[MAX_GOALS];
   if (v->keys) return with_member(m, v->frame, bytes, size) == CLOSE_NEVER;
   if (!machine_text_hash(v->kind, bytes, size, &hash)) return false;
-  if (n > 32 && !(verdicts = malloc(n))) return machine_fail(m, "out of memory"), false;
-  for (uint32_t i = 0; i < n; i++) {
+  for (uint32_t i = 0; i < v->frame->n_children; i++) {
     const uint32_t schema = frame_children(v->frame)[i];
     const Lang own = v->kind == JSON_STRING ? schema_strings(m->set, schema) : schema_numbers(m->set, schema);
     verdicts[i] = lang_contains(&m->set->langs, own, bytes, size);
   }
-  const bool dead = after_child(m, v->frame, verdicts, hash) == CLOSE_NEVER;
-  if (verdicts != few) free(verdicts);
-  return dead;
+  return after_child(m, v->frame, verdicts, hash) == CLOSE_NEVER;
 }
 
 /* `texts` without the spellings of a number. */

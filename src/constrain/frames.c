@@ -272,13 +272,9 @@ static Lang lang_of(Machine *m, const Frame *frame, Formula formula, JsonKind ki
   }
   case FORMULA_AND:
   case FORMULA_OR: {
-    Lang few[16], *parts = node.b <= 16 ? few : malloc(node.b * sizeof *parts);
-    if (!parts) return machine_fail(m, "out of memory"), LANG_NONE;
-    for (uint32_t i = 0; i < node.b; i++) parts[i] = lang_of(m, frame, f->lists[node.a + i], kind);
-    const Lang made =
-        node.kind == FORMULA_AND ? lang_and_all(l, parts, node.b) : lang_or_many(l, parts, node.b);
-    if (parts != few) free(parts);
-    return made;
+    const size_t start = l->n_stack;
+    for (uint32_t i = 0; i < node.b; i++) lang_push(l, lang_of(m, frame, f->lists[node.a + i], kind));
+    return lang_join_pushed(l, start, node.kind == FORMULA_AND ? lang_and_all : lang_or_many);
   }
   case FORMULA_ONE: break; /* relaxed() makes none */
   }

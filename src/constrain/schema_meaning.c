@@ -62,14 +62,12 @@ static int by_lang(const void *a, const void *b) {
 
 /* Strings that exactly one of the languages contains. A language of one value (lang_is_single()) that occurs
  * twice in the list adds nothing: its strings are in two languages. */
-static Lang exactly_one(Langs *l, Lang *parts, size_t n) {
+static Lang exactly_one(Langs *l, const Lang *parts, size_t n) {
   size_t n_others = 0, n_once = 0, n_single = 0;
   Exactly singles;
-  if (n > 1) qsort(parts, n, sizeof *parts, by_lang);
-  for (size_t i = 0; i < n; i++) n_others += !lang_is_single(l, parts[i]);
-  Lang *sorted = calloc(n + 1, sizeof *sorted), *single = sorted + n_others;
+  Lang *sorted = calloc(3 * n + 1, sizeof *sorted);
   if (!sorted) return langs_fail(l, STATUS_FAILED, "out of memory"), LANG_NONE;
-  n_others = 0;
+  Lang *single = sorted + n, *once = single + n;
   for (size_t i = 0; i < n; i++) {
     if (!lang_is_single(l, parts[i])) {
       sorted[n_others++] = parts[i];
@@ -77,11 +75,13 @@ static Lang exactly_one(Langs *l, Lang *parts, size_t n) {
       single[n_single++] = parts[i];
     }
   }
+  qsort(sorted, n_others, sizeof *sorted, by_lang);
+  qsort(single, n_single, sizeof *single, by_lang);
   singles.any = lang_or_many(l, single, n_single);
   for (size_t i = 0; i < n_single; i++)
     if ((i == 0 || single[i - 1] != single[i]) && (i + 1 == n_single || single[i + 1] != single[i]))
-      parts[n_once++] = single[i];
-  singles.one = lang_or_many(l, parts, n_once);
+      once[n_once++] = single[i];
+  singles.one = lang_or_many(l, once, n_once);
   const Exactly others = exactly(l, sorted, n_others);
   free(sorted);
   return either(l, singles, others).one;
@@ -89,22 +89,10 @@ static Lang exactly_one(Langs *l, Lang *parts, size_t n) {
 
 /* The languages of a list of schemas, joined. */
 static Lang of_list(SchemaSet *set, const NumberList *list, JsonKind kind,
-                    Lang (*join)(Langs *, Lang *, size_t)) {
-  Lang few[32], *parts = few;
-  if (list->count > 32 && !(parts = malloc(list->count * sizeof *parts)))
-    return langs_fail(&set->langs, STATUS_FAILED, "out of memory"), LANG_NONE;
-  for (size_t i = 0; i < list->count; i++) parts[i] = meaning(set, list->items[i], kind);
-  const Lang made = join(&set->langs, parts, list->count);
-  if (parts != few) free(parts);
-  return made;
-}
-
-static Lang all(Langs *l, Lang *parts, size_t n) {
-  return lang_and_all(l, parts, n);
-}
-
-static Lang any(Langs *l, Lang *parts, size_t n) {
-  return lang_or_many(l, parts, n);
+                    Lang (*join)(Langs *, const Lang *, size_t)) {
+  const size_t start = set->langs.n_stack;
+  for (size_t i = 0; i < list->count; i++) lang_push(&set->langs, meaning(set, list->items[i], kind));
+  return lang_join_pushed(&set->langs, start, join);
 }
 
 static Lang make_lang(SchemaSet *set, uint32_t schema, JsonKind kind) {
@@ -112,8 +100,8 @@ static Lang make_lang(SchemaSet *set, uint32_t schema, JsonKind kind) {
   const Schema *s = &set->schemas[schema];
   if (!(s->kinds & KIND_BIT(kind)) || !langs_work(l, 1)) return LANG_NONE;
   Lang made = kind == JSON_STRING ? s->string : s->number;
-  made = lang_and(l, made, of_list(set, &s->all_of, kind, all));
-  if (s->has_any_of) made = lang_and(l, made, of_list(set, &s->any_of, kind, any));
+  made = lang_and(l, made, of_list(set, &s->all_of, kind, lang_and_all));
+  if (s->has_any_of) made = lang_and(l, made, of_list(set, &s->any_of, kind, lang_or_many));
   if (s->has_one_of) made = lang_and(l, made, of_list(set, &s->one_of, kind, exactly_one));
   if (s->not_schema != SCHEMA_NONE) made = lang_and(l, made, lang_not(l, meaning(set, s->not_schema, kind)));
   if (s->if_schema != SCHEMA_NONE) {
@@ -151,33 +139,35 @@ static Formula atom(SchemaSet *set, AtomKind kind, uint32_t a) {
   return formula_atom(&set->formulas, kind, a, 0);
 }
 
+/* The formulas pushed on langs.stack since n_stack was `start`, joined; takes them off the stack. */
+static Formula join_pushed(SchemaSet *set, FormulaKind how, size_t start) {
+  const size_t n = set->langs.n_stack - start;
+  const Formula *parts = n > 0 ? set->langs.stack + start : NULL;
+  set->langs.n_stack = start;
+  return how == FORMULA_ONE ? formula_one(&set->formulas, parts, n)
+                            : formula_join(&set->formulas, how, parts, n);
+}
+
 static Formula all_keys(SchemaSet *set, const NumberList *keys) {
-  Formula *parts = malloc((keys->count + 1) * sizeof *parts);
-  if (!parts) return langs_fail(&set->langs, STATUS_FAILED, "out of memory"), FORMULA_FALSE;
-  for (size_t i = 0; i < keys->count; i++) parts[i] = atom(set, ATOM_HAS_KEY, keys->items[i]);
-  const Formula made = formula_join(&set->formulas, FORMULA_AND, parts, keys->count);
-  free(parts);
-  return made;
+  const size_t start = set->langs.n_stack;
+  for (size_t i = 0; i < keys->count; i++) lang_push(&set->langs, atom(set, ATOM_HAS_KEY, keys->items[i]));
+  return join_pushed(set, FORMULA_AND, start);
 }
 
 /* For each key that requires another key, or a schema: the key is absent, or what it requires holds. */
 static Formula dependencies(SchemaSet *set, uint32_t schema) {
   Formulas *f = &set->formulas;
   const size_t n_keys = set->schemas[schema].needed_keys.count,
-               n = n_keys + set->schemas[schema].dependents.count;
-  Formula *parts = malloc((n + 1) * sizeof *parts);
-  if (!parts) return langs_fail(&set->langs, STATUS_FAILED, "out of memory"), FORMULA_FALSE;
+               n = n_keys + set->schemas[schema].dependents.count, start = set->langs.n_stack;
   for (size_t i = 0; i < n; i++) {
     const Schema *s = &set->schemas[schema];
     const KeySchema pair = i < n_keys ? s->needed_keys.items[i] : s->dependents.items[i - n_keys];
     const Formula absent = formula_not(f, atom(set, ATOM_HAS_KEY, pair.key));
     const Formula wanted =
         i < n_keys ? atom(set, ATOM_HAS_KEY, pair.schema) : schema_formula(set, pair.schema, JSON_OBJECT);
-    parts[i] = formula_or(f, absent, wanted);
+    lang_push(&set->langs, formula_or(f, absent, wanted));
   }
-  const Formula made = formula_join(f, FORMULA_AND, parts, n);
-  free(parts);
-  return made;
+  return join_pushed(set, FORMULA_AND, start);
 }
 
 static Formula own_of_object(SchemaSet *set, uint32_t schema) {
@@ -316,17 +306,10 @@ static bool exclude_one_another(SchemaSet *set, const NumberList *list) {
 }
 
 static Formula list_formula(SchemaSet *set, const NumberList *list, FormulaKind how, JsonKind kind) {
-  Formula few[32], *parts = few, made;
-  if (list->count > 32 && !(parts = malloc(list->count * sizeof *parts))) {
-    langs_fail(&set->langs, STATUS_FAILED, "out of memory");
-    return FORMULA_FALSE;
-  }
-  for (size_t i = 0; i < list->count; i++) parts[i] = schema_formula(set, list->items[i], kind);
+  const size_t start = set->langs.n_stack;
+  for (size_t i = 0; i < list->count; i++) lang_push(&set->langs, schema_formula(set, list->items[i], kind));
   if (how == FORMULA_ONE && kind == JSON_OBJECT && exclude_one_another(set, list)) how = FORMULA_OR;
-  made = how == FORMULA_ONE ? formula_one(&set->formulas, parts, list->count)
-                            : formula_join(&set->formulas, how, parts, list->count);
-  if (parts != few) free(parts);
-  return made;
+  return join_pushed(set, how, start);
 }
 
 static Formula make_formula(SchemaSet *set, uint32_t schema, JsonKind kind) {
@@ -431,7 +414,7 @@ Lang schema_member_keys(SchemaSet *set, uint32_t schema) {
     lang_push(l, pattern);
     if (schema_is_false(s->patterns.items[i].schema)) refused = lang_or(l, refused, pattern);
   }
-  matched = lang_or_pushed(l, start, lang_or_many);
+  matched = lang_join_pushed(l, start, lang_or_many);
   if (schema_is_false(s->additional)) made = lang_or(l, matched, keys_lang(set, s, true));
   /* If all other keys are allowed, every beginning of a key can still become an allowed one. Then single
    * refused keys are not taken out: they are refused where the key ends. */

@@ -73,7 +73,7 @@ static Lang lang_of(Maker *m, int index) {
   case GBNF_SEQUENCE:
   case GBNF_EITHER:
     for (int i = node->child; i >= 0; i = m->tree->nodes[i].next) lang_push(l, lang_of(m, i));
-    if (node->kind == GBNF_EITHER) return lang_or_pushed(l, start, lang_or_many);
+    if (node->kind == GBNF_EITHER) return lang_join_pushed(l, start, lang_or_many);
     made = lang_sequence(l, start);
     l->n_stack = start;
     return made;
@@ -196,7 +196,7 @@ static Status add_either(Maker *m, uint32_t rule, const GbnfNode *node, SymbolLi
       lang_push(l, lang_of(m, i));
     }
   }
-  const Lang made = lang_or_pushed(l, start, lang_or_many);
+  const Lang made = lang_join_pushed(l, start, lang_or_many);
   if (made == LANG_NONE) return STATUS_OK;
   TRY(append(list, SYMBOL_LANG, made, m->err));
   return add_alternative(m->name, m->out, rule, list, m->err);

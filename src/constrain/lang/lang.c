@@ -433,7 +433,7 @@ static Lang derive_or(Langs *langs, Lang a, unsigned char byte, ByteSet *cell) {
   for (size_t i = start; i < langs->n_stack; i++)
     if (langs->stack[i] != LANG_NONE) langs->stack[kept++] = langs->stack[i];
   langs->n_stack = kept;
-  return lang_or_pushed(langs, start, lang_or_all);
+  return lang_join_pushed(langs, start, lang_or_all);
 }
 
 static Lang derive_new(Langs *langs, Lang a, unsigned char byte, ByteSet *cell) {

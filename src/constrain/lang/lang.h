@@ -50,8 +50,8 @@ typedef struct {
   struct Divisor *divisors; /* [divisors_count] of the MULTIPLE expressions, multiple.c */
   size_t divisors_count, divisors_capacity;
   ByteClasses classes;
-  Lang *
-      stack; /* [n_stack] expressions of unfinished lists; regular_expression.c: also indices of tree nodes */
+  Lang *stack; /* [n_stack] expressions of unfinished lists. regular_expression.c also pushes indices of tree
+                * nodes, schema_meaning.c formulas */
   size_t n_stack, stack_capacity;
   Arena rows;          /* memory of the transitions, LangNode.next */
   size_t steps;        /* transitions computed since langs_begin_work() */
@@ -139,11 +139,11 @@ static inline bool lang_push(Langs *langs, Lang a) {
   langs->stack[langs->n_stack++] = a;
   return true;
 }
-/* The union, by lang_or_all() or lang_or_many(), of the expressions pushed since n_stack was `start`;
- * LANG_NONE if there are none. Takes them off the stack. */
-static inline Lang lang_or_pushed(Langs *langs, size_t start, Lang (*join)(Langs *, const Lang *, size_t)) {
+/* The expressions pushed since n_stack was `start`, joined by lang_or_all(), lang_or_many() or
+ * lang_and_all(). Takes them off the stack. */
+static inline Lang lang_join_pushed(Langs *langs, size_t start, Lang (*join)(Langs *, const Lang *, size_t)) {
   const size_t n = langs->n_stack - start;
-  const Lang made = n > 0 ? join(langs, langs->stack + start, n) : LANG_NONE;
+  const Lang made = join(langs, n > 0 ? langs->stack + start : NULL, n);
   langs->n_stack = start;
   return made;
 }

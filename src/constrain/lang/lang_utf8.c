@@ -52,7 +52,7 @@ Lang lang_charset(Langs *langs, const CharSet *set) {
   const size_t start = langs->n_stack;
   for (size_t i = 0; i < set->count; i++)
     lang_push(langs, lang_characters(langs, set->ranges[i].first, set->ranges[i].last));
-  const Lang made = lang_declare_text(langs, lang_or_pushed(langs, start, lang_or_all));
+  const Lang made = lang_declare_text(langs, lang_join_pushed(langs, start, lang_or_all));
   key_table_add(&langs->charsets, (KeyEntry){hash, {.number = made}});
   return made;
 }

@@ -41,7 +41,7 @@ static Lang words_from(Langs *langs, const LangWord *words, size_t n, size_t at,
     lang_push(langs, lang_then(langs, lang_literal(langs, first->bytes + at, common - at), rest));
     i = end;
   }
-  return lang_or_pushed(langs, start, lang_or_all);
+  return lang_join_pushed(langs, start, lang_or_all);
 }
 
 Lang lang_words(Langs *langs, LangWord *words, size_t n) {
@@ -81,7 +81,7 @@ static Lang unite(Langs *langs, Split *splits, size_t n, int depth) {
     const Lang rest = end - i > 1 ? unite(langs, splits + i, end - i, depth + 1) : splits[i].rest;
     lang_push(langs, first == LANG_NONE ? rest : lang_then(langs, first, rest));
   }
-  return lang_or_pushed(langs, start, lang_or_all);
+  return lang_join_pushed(langs, start, lang_or_all);
 }
 
 Lang lang_or_many(Langs *langs, const Lang *parts, size_t n) {

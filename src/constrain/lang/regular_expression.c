@@ -43,7 +43,7 @@ static Lang plain(Compiler *c, int index) {
     return made;
   case REGEX_EITHER:
     for (int i = node->child; i >= 0; i = c->tree->nodes[i].next) lang_push(l, plain(c, i));
-    return lang_or_pushed(l, start, lang_or_many);
+    return lang_join_pushed(l, start, lang_or_many);
   default: break;
   }
   l->n_stack = start;
@@ -160,7 +160,7 @@ static Lang compile(Compiler *c, int index, bool at_start, Lang rest) {
   case REGEX_EITHER: {
     const size_t start = l->n_stack;
     for (int i = node->child; i >= 0; i = c->tree->nodes[i].next) lang_push(l, compile(c, i, at_start, rest));
-    return lang_or_pushed(l, start, lang_or_many);
+    return lang_join_pushed(l, start, lang_or_many);
   }
   case REGEX_REPEAT: return compile_repeat(c, node, at_start, rest);
   default: return LANG_NONE;
