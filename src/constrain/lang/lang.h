@@ -60,7 +60,7 @@ typedef struct {
   uint32_t collection; /* number of the last union of derivatives (LangNode.collection) */
   Lang any_character, any_text;
   uint8_t ending[32]; /* [ending_size] the shortest string that lang_ends_within() found last; size 0: none */
-  uint32_t ending_size;
+  size_t ending_size;
   Failure failure;
   bool unsupported; /* what was refused last is valid, but cannot be enforced exactly */
 } Langs;
@@ -174,6 +174,9 @@ Lang lang_without(Langs *langs, Lang a, const char *bytes, size_t size);
 /* The number of characters of the shortest string of `a`; continuation bytes of UTF-8 do not count.
  * LANG_UNKNOWN where the search meets its limit. PRECOND `a` has a string */
 uint32_t lang_shortest(Langs *langs, Lang a);
+/* Writes a string of lang_shortest() characters to out[0..*size); false if it has over `capacity` bytes, or
+ * the search meets its limit. PRECOND `a` has a string */
+bool lang_example(Langs *langs, Lang a, char *out, size_t capacity, size_t *size);
 /* True if `a` has a string of at most `left` characters (LANG_NO_END: of any length), by lang_is_alive() and
  * lang_shortest(); also where the latter returns LANG_UNKNOWN. langs->ending is tried before a search. */
 bool lang_ends_within(Langs *langs, Lang a, uint32_t left);

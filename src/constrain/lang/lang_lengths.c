@@ -1,5 +1,5 @@
 /* lang_lengths.c - the shortest string of a language, and languages without limits on length or counts; see
- * lang.h. Called by: lang.c, lex.c. */
+ * lang.h. Called by: closing.c, lang.c, lex.c. */
 #include <stdlib.h>
 #include <string.h>
 
@@ -141,30 +141,28 @@ uint32_t lang_shortest(Langs *langs, Lang a) {
   return found ? m.best : LANG_UNKNOWN;
 }
 
-/* Keeps a shortest string of `a`, whose length is known, in langs->ending if it fits. */
-static void keep_ending(Langs *langs, Lang a) {
-  langs->ending_size = 0;
-  while (!langs->nodes[a].has_empty && langs->ending_size < sizeof langs->ending) {
-    const uint32_t missing = lang_shortest(langs, a);
+bool lang_example(Langs *langs, Lang a, char *out, size_t capacity, size_t *size) {
+  uint32_t missing = lang_shortest(langs, a), rest;
+  for (*size = 0; !langs->nodes[a].has_empty && *size < capacity; missing = rest) {
     Lang next = LANG_NONE;
     for (uint32_t class = 0; class < langs->classes.n && next == LANG_NONE; class ++) {
       const unsigned char byte = langs->classes.first[class];
-      uint32_t rest;
       next = lang_next(langs, a, byte);
       if (next != LANG_NONE && known_shortest(langs, next, &rest) && rest + begins_character(byte) == missing)
-        langs->ending[langs->ending_size++] = byte;
+        out[*size] = (char)byte;
       else
         next = LANG_NONE;
     }
+    if (next == LANG_NONE) return false;
+    ++*size;
     a = next;
-    if (a == LANG_NONE) break;
   }
-  if (!langs->nodes[a].has_empty) langs->ending_size = 0;
+  return langs->nodes[a].has_empty;
 }
 
 /* True if langs->ending is a string of `a` with at most `left` characters. */
 static bool takes_ending(Langs *langs, Lang a, uint32_t left) {
-  for (uint32_t i = 0; i < langs->ending_size && a != LANG_NONE; i++) {
+  for (size_t i = 0; i < langs->ending_size && a != LANG_NONE; i++) {
     if (begins_character(langs->ending[i]) && left-- == 0) return false;
     a = lang_next(langs, a, langs->ending[i]);
   }
@@ -179,7 +177,8 @@ bool lang_ends_within(Langs *langs, Lang a, uint32_t left) {
   if (takes_ending(langs, a, left)) return langs->nodes[a].alive = 1, true;
   if (!lang_is_alive(langs, a)) return false;
   shortest = lang_shortest(langs, a);
-  if (known_shortest(langs, a, &shortest)) keep_ending(langs, a);
+  if (!lang_example(langs, a, (char *)langs->ending, sizeof langs->ending, &langs->ending_size))
+    langs->ending_size = 0;
   return shortest == LANG_UNKNOWN || shortest <= left;
 }
 

@@ -8,5 +8,3 @@
  * them, or none. PRECOND the strings of `a` are valid UTF-8 */
 typedef bool (*LangTake)(void *user, const char *bytes, size_t size);
 bool lang_list(Langs *langs, Lang a, LangTake take, void *user);
-/* Writes a shortest string of `a` to out[0..*size); false if none of at most `capacity` bytes is found. */
-bool lang_example(Langs *langs, Lang a, char *out, size_t capacity, size_t *size);
