@@ -1,9 +1,9 @@
 /* added.c - finds added tokens in texts; see added.h.
  *
  * Called by: encode.c, tokenizer.c, load.c. The rules are those of the reference, Hugging Face's tokenizers
- * (added_vocabulary.rs): the leftmost match wins, then the longest. A match that does not count (of a
- * single_word token inside a longer word; of a special token in untrusted text) still consumes its bytes, but
- * see is_trusted().
+ * (added_vocabulary.rs). The leftmost match wins; of matches at one offset the longest. Matches that do not
+ * count are a single_word token inside a longer word, and a special token in untrusted text. They consume
+ * their bytes all the same, but see is_trusted().
  * lstrip and rstrip widen a match over white space once it is found. */
 #include "tokenizer/added.h"
 
@@ -95,8 +95,8 @@ static size_t original(const Traced *text, size_t shift, size_t at) {
   return text->origin ? text->origin[at] : shift + at;
 }
 
-/* Returns whether text[start .. end) is trusted. If not, the search continues at *resume: after the match,
- * as in the reference when it recognises no special tokens, but not past the next border, so that a person's
+/* Returns whether text[start .. end) is trusted. If not, the search continues at *resume: after the match, as
+ * in the reference when it recognises no special tokens, but at the next border at the latest. So a person's
  * text cannot swallow a token of the template. */
 static bool is_trusted(const Traced *text, size_t shift, const Trust *trust, size_t start, size_t end,
                        size_t *resume) {
@@ -124,9 +124,9 @@ static const char *wanted_of(const AddedToken *token, size_t *size) {
 /* Cuts the text at the matches, which are listed from the last to the first. */
 static Status cut_at(const AddedTokens *added, const MatchList *matches, const Traced *text, size_t shift,
                      const Trust *trust, AddedParts *parts, Error *err) {
-  /* `done` can move back when a token lies in white space that the previous token stripped, as in the
-   * reference. `spaces_end`, the end of the last white space stripped to the right, never does: otherwise
-   * each of a thousand matches inside it would scan the rest of it again. */
+  /* `done` can move back, as in the reference: a token can lie in white space that the previous token
+   * stripped. `spaces_end` is the end of the last white space stripped to the right and never moves back.
+   * Otherwise each of a thousand matches inside that white space would scan the rest of it again. */
   size_t at = 0, done = 0, spaces_end = 0;
   for (size_t i = matches->count; i-- > 0;) {
     if (matches->items[i].at < at) continue; /* begins within the previous match */
@@ -215,8 +215,8 @@ static Status normalize_content(AddedLoader *l, AddedToken *token, Error *err) {
   return STATUS_OK;
 }
 
-/* Enters the token in by_id. Where the vocabulary has gaps, another added token may have the same id; as in
- * the reference, a new token without a normal form then gets a copy of the other's. */
+/* Enters the token in by_id. If the vocabulary has gaps, another added token can have the id already. As in
+ * the reference the new token then gets a copy of the other's normal form, unless it has its own. */
 static Status take_id(AddedTokens *added, size_t index, Error *err) {
   AddedToken *token = &added->tokens[index];
   int32_t *owner = &added->by_id[token->id];
@@ -268,9 +268,9 @@ static bool are_alike(const AddedToken *a, const AddedToken *b) {
          a->normalized == b->normalized && a->special == b->special;
 }
 
-/* False if a declared token is not to be added, because an added token has the same content and flags; or
- * `item` has "unless_known" and one of the first n_known added tokens has the content (with "promotes" that
- * added token becomes special); or tokenizer.json lists a token with the id "unless_id". */
+/* Returns whether a declared token is to be added. It is not if an added token has the same content and
+ * flags; nor if `item` has "unless_known" and one of the first n_known added tokens has the content
+ * ("promotes" makes that one special); nor if tokenizer.json lists a token with the id "unless_id". */
 static bool counts(const AddedLoader *l, const Json *item, const AddedToken *token) {
   AddedToken *same = find_token(l->added, token->content, token->size);
   int64_t id;
@@ -299,8 +299,8 @@ static Status load_tokens(AddedLoader *l, const Json *json, bool declared, Error
   return STATUS_OK;
 }
 
-/* Lists in `strings` (room for all) the tokens to look for in normalized text or, if `normalized` is false,
- * in the original text; not those whose id another one has taken. */
+/* Lists in `strings` (room for all) the tokens to look for: in normalized text or, if `normalized` is false,
+ * in the original text. A token whose id another one has taken is left out. */
 static Status gather(const char *where, const AddedTokens *added, bool normalized, MatchString *strings,
                      size_t *n, Error *err) {
   *n = 0;

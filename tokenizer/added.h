@@ -29,10 +29,10 @@ typedef struct {
 } AddedTokens;
 
 /* Loads the array `added_tokens`, then the tokens of declared.h (either may be NULL). As in the reference the
- * ids in the file are ignored: a token that the vocabulary has keeps that id, any other gets the next id of a
+ * ids in the file are ignored. A token that the vocabulary has keeps that id; any other gets the next id of a
  * count. The count begins at the vocabulary's number of tokens; before the declared tokens it is raised above
- * all ids of `added_tokens`. Refused if all contents and normal forms together exceed MAX_ADDED_BYTES (real
- * files have less than 2 MB). Release it also after a failure. */
+ * all ids of `added_tokens`. STATUS_MODEL if all contents and normal forms together exceed MAX_ADDED_BYTES
+ * (real files have less than 2 MB). Release *added also after a failure. */
 Status added_load(const char *where, const Json *json, const Json *declared, const Vocab *vocab,
                   const Steps *normalizer, AddedTokens *added, Error *err);
 void added_release(AddedTokens *added);
@@ -40,8 +40,8 @@ void added_release(AddedTokens *added);
 /* The token with this content, or NULL. */
 const AddedToken *added_find(const AddedTokens *added, const char *content, size_t size);
 
-/* The trusted parts of a text; special tokens are recognised only there. Text before the first border has the
- * trust `first`, which flips at each border. */
+/* The trusted parts of a text; special tokens are recognised only there. `first` says whether the text before
+ * the first border is trusted; trust flips at each border. */
 typedef struct {
   const size_t *borders; /* [n_borders] increasing offsets */
   size_t n_borders;
@@ -60,8 +60,8 @@ typedef struct {
 } AddedParts;
 void added_parts_release(AddedParts *parts);
 
-/* Appends the parts into which the tokens of `matcher` (added->plain or added->normal) cut `text`. Trust
- * is checked at original offsets: text->origin or, if that is NULL, the text's own plus `shift`. Takes
- * time linear in the text, however many tokens there are. `interrupted`: see tokenizer_heed(). */
+/* Appends the parts into which the tokens of `matcher` (added->plain or added->normal) cut `text`. Trust is
+ * checked at offsets of the original text: text->origin[i] or, without an origin, i + shift. Takes time
+ * linear in the text, however many tokens there are. `interrupted`: see tokenizer_heed(). */
 Status added_cut(const AddedTokens *added, const Matcher *matcher, const Traced *text, size_t shift,
                  const Trust *trust, const volatile int *interrupted, AddedParts *parts, Error *err);

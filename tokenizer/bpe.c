@@ -2,7 +2,7 @@
  *
  * A piece becomes one symbol per character. Then the neighbouring pair with the lowest rank merges, leftmost
  * first, until no pair has a rule. Short words scan all pairs; long words use a heap, so that n symbols take
- * n log n steps. Long words are first cut where no token can reach across (Joints): the ids stay the same,
+ * n log n steps. A long word is first cut where no merge can join its parts (Joints). The ids stay the same,
  * and the word cache also works for texts without spaces. */
 #include "tokenizer/bpe.h"
 
@@ -16,7 +16,7 @@
 
 /* Up to this many symbols a scan of all pairs is faster than a heap. */
 enum { FEW_SYMBOLS = 48 };
-/* Words of at least this many bytes are cut first; the longest words of real text have fewer. */
+/* Words of at least this many bytes are cut first. Words of real text are shorter. */
 enum { LONG_WORD = 64 };
 
 #define GONE UINT32_MAX /* rank of a symbol that was merged into its left neighbour */
@@ -38,8 +38,8 @@ static int32_t code_symbol(const Bpe *bpe, const char *character, size_t size, u
   return code < 0x10000 ? bpe->code_ids[code] : vocab_find(bpe->vocab, character, size);
 }
 
-/* The state of reading a word. As in the reference an unknown token waits for the next known character, so
- * that byte tokens in between go before it. */
+/* The state of reading a word. As in the reference an unknown token is appended only before the next known
+ * character: byte tokens in between go before it. */
 typedef struct {
   const Bpe *bpe;
   IdList *symbols;
@@ -205,8 +205,8 @@ static uint64_t heap_pop(uint64_t *heap, size_t *n) {
   return top;
 }
 
-/* Recomputes the rank of position i's pair; a heap entry with its old rank becomes stale. A merge removes
- * one entry and adds at most two, and there are fewer than n merges: 2 n entries suffice. */
+/* Recomputes the rank of the pair at position i. A heap entry with the old rank becomes stale. 2 n entries
+ * suffice: there are fewer than n merges, and each removes one entry and adds at most two. */
 static void renew(const Bpe *bpe, BpeScratch *s, const int32_t *ids, uint32_t i, size_t end,
                   size_t *heap_size) {
   uint32_t j = s->next[i];

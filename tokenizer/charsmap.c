@@ -1,18 +1,19 @@
 /* charsmap.c - replaces characters as a table in the file says; see compose.h.
  *
- * Called by: normalize.c, load/load_normalizer.c. The table, as SentencePiece makes it, is a trie of the
- * strings to be replaced (a double array of darts-clone), and their replacements:
+ * Called by: normalize.c, load/load_normalizer.c. SentencePiece makes the table: a trie of the strings to be
+ * replaced (a double array of darts-clone), and their replacements.
  *
  *   bytes of the trie (4, little endian) | its units, 4 bytes each | texts, each followed by a NUL
  *
- * A unit has its label in bits 0-7 and 31, and in bits 10-30 an offset, times 256 if bit 9 is set: the child
- * by byte c of the node at `at` is at (at ^ offset ^ c), if its label is c. With bit 8 a string ends at the
- * node, and the unit at (at ^ offset) holds in bits 0-30 where its replacement begins.
+ * A unit has its label in bits 0-7 and 31, and an offset in bits 10-30, times 256 if bit 9 is set. The child
+ * by byte c of the node at `at` is at (at ^ offset ^ c), if its label is c. If bit 8 is set, a string ends at
+ * the node: bits 0-30 of the unit at (at ^ offset) say where its replacement begins.
  *
- * As in the reference (crate spm_precompiled) the SHORTEST string that begins a grapheme of less than 6 bytes
- * replaces all of it. Without such a string, and in longer graphemes, each character is looked up by itself.
- * Letters of Hangul, the two letters of a flag and Indic conjuncts are not joined here. That makes no
- * difference: joined they would have 6 bytes or more, and apart the usual table (nmt_nfkc) replaces none. */
+ * As in the reference (crate spm_precompiled) a grapheme of less than 6 bytes is replaced as a whole, by the
+ * replacement of the SHORTEST string that begins it. Without such a string, and in longer graphemes, each
+ * character is looked up by itself. Letters of Hangul, the two letters of a flag and Indic conjuncts are not
+ * joined here. That makes no difference: joined they would have 6 bytes or more, and apart the usual table
+ * (nmt_nfkc) replaces none. */
 #include "tokenizer/compose.h"
 
 #include <string.h>
@@ -145,7 +146,7 @@ static size_t n_characters(const char *text, size_t size) {
 }
 
 /* Appends text[0 .. size) in place of n_old characters. As in the reference, new characters beyond n_old
- * count as added; if there are fewer new ones, the run's last character also replaces the remaining old
+ * count as added. If there are fewer than n_old, the run's last character also replaces the remaining old
  * ones. */
 static Status put(NormalScratch *s, size_t n_old, const char *text, size_t size, Growth growth, Error *err) {
   if (size > growth.limit - s->n_run) return growth_refused(growth, err); /* refused before it is in memory */

@@ -6,7 +6,7 @@
  * utf8proc says. About the listed characters all versions of Unicode agree (its stability policy).
  *
  * A text is copied except for its unsafe runs: characters that can change or make their neighbours change.
- * In the composed forms the character before a run belongs to it, as it may compose with the run. */
+ * In NFC and NFKC the character before such a run belongs to the run, since the two can compose. */
 #include "tokenizer/compose.h"
 
 #include <stdlib.h>

@@ -1,5 +1,5 @@
-/* compose.h - the normalizers NFC, NFD, NFKC and NFKD, and Precompiled, which replaces characters as a table
- * says (charsmap.c), all with the reference's results (tokenizer.h). */
+/* compose.h - the normalizers NFC, NFD, NFKC and NFKD, and Precompiled, which replaces characters by a table
+ * of the file (charsmap.c). Their results are the reference's (tokenizer.h). */
 #pragma once
 
 #include "tokenizer/normalize.h"

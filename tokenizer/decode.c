@@ -1,9 +1,9 @@
 /* decode.c - turns tokens into text as they arrive; see decode.h.
  *
  * A whole text is decoded as a stream too, so both always agree. Each step takes a token and passes on what
- * is certain. Up to the first step that joins all tokens (ByteLevel, Fuse) tokens stay separate; after it
- * there is one token, whose text arrives in parts of whole characters. Three steps cannot work on parts
- * (ByteLevel, ByteFallback and Replace by a regular expression after such a join): they wait for the end. */
+ * is certain. Tokens stay separate up to the first step that joins all of them (ByteLevel, Fuse). After it
+ * there is one token, whose text arrives in parts of whole characters. After such a join ByteLevel,
+ * ByteFallback and Replace by a regular expression cannot work on parts: they wait for the end. */
 #include "tokenizer/decode.h"
 
 #include <string.h>
@@ -131,8 +131,8 @@ int fallback_byte(const char *token, size_t size) {
   return high > 15 || low > 15 ? -1 : high << 4 | low;
 }
 
-/* Passes the held bytes on: as one token of text or, if `invalid` or if a character is not whole, each byte
- * as U+FFFD. */
+/* Passes the held bytes on as one token of text. If `invalid`, or if their last character is not whole,
+ * passes on a U+FFFD for each byte instead. */
 static Status flush_bytes(Decoding *d, size_t i, Buffer *out, Error *err) {
   DecodeState *state = &d->states[i];
   if (state->held.size > 0 && !state->invalid && state->checked == state->held.size) {
@@ -182,7 +182,7 @@ static Status strip_token(Decoding *d, size_t i, const char *text, size_t size, 
   return feed(d, i + 1, text, size, out, err);
 }
 
-/* Strips the beginning of the text, and holds back as many characters as will be stripped if it ends here. */
+/* Strips the beginning of the text. Holds back the characters that will be stripped if the text ends here. */
 static Status strip_part(Decoding *d, size_t i, const char *text, size_t size, Buffer *out, Error *err) {
   const Step *step = &d->decoder->steps[i];
   DecodeState *state = &d->states[i];

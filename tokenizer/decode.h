@@ -35,8 +35,8 @@ typedef struct {
   size_t came, work;
 } Decoding;
 
-/* Appends the bytes that a token stands for under ByteLevel or, if it contains a character outside of the
- * alphabet, the token itself. */
+/* Appends the bytes that a token stands for under ByteLevel. If a character of the token is outside of the
+ * alphabet, appends the token itself. */
 Status append_mapped(Buffer *bytes, const char *token, size_t size, Error *err);
 /* The byte of the token "<0xNN>", or -1. The reference's number reader also takes "+N". */
 int fallback_byte(const char *token, size_t size);
@@ -44,8 +44,8 @@ int fallback_byte(const char *token, size_t size);
 Status append_replaced(Buffer *buffer, const char *text, size_t size, const char *from, size_t from_size,
                        const char *to, size_t to_size, Error *err);
 
-/* Appends the whole characters that are certain after the next token, token[0 .. size) as in the
- * vocabulary. STATUS_MODEL if the steps make more text than growth_of() allows. */
+/* Appends the whole characters that are certain after the next token: token[0 .. size), as in the vocabulary.
+ * STATUS_MODEL if the steps make more text than growth_of() allows. */
 Status decoding_push(Decoding *decoding, const char *token, size_t size, Buffer *out, Error *err);
 /* Appends the rest and prepares for a new text. */
 Status decoding_end(Decoding *decoding, Buffer *out, Error *err);

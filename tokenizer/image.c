@@ -5,7 +5,7 @@
  *               | scores, shorter, the matcher's arrays | JSON without tables | declared tokens
  *
  * Always true: an image is read by the build that wrote it, in a process of the same user, through a
- *              descriptor that came from the writer: its bytes are trusted as memory is. */
+ *              descriptor that came from the writer. So its bytes are trusted as memory is. */
 #include <fcntl.h>
 #include <string.h>
 #include <sys/mman.h>

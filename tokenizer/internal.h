@@ -46,5 +46,5 @@ struct Tokenizer {
 /* Fills a tokenizer from JSON text. PRECOND it is zeroed, except `declared` and, for an image, `model` */
 Status tokenizer_load(const char *name, const char *text, size_t size, Tokenizer *tokenizer, Error *err);
 
-/* The text of a token for the decoders: of an added token its normal form, if it has one. NULL: none. */
+/* A token's text for the decoders (an added token's normal form, if it has one). NULL: none, or left out. */
 const char *decoded_content(const Tokenizer *tokenizer, int32_t id, bool skip_special, size_t *size);

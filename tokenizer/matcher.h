@@ -31,9 +31,9 @@ typedef struct {
   uint32_t root[256]; /* the root's child by each byte, or 0 */
 } Matcher;
 
-/* Builds the automaton of strings[0 .. n), which it reorders; takes at most 21 bytes of memory for each byte
- * of the strings. If some strings are equal, nothing is built, and *twins names two of them: twins->second
- * has the lowest number whose string equals one of a lower number. Release *matcher also after a failure. */
+/* Builds the automaton of strings[0 .. n), and reorders them; takes at most 21 bytes of memory for each byte
+ * of the strings. If some strings are equal, nothing is built, and *twins names two of them: twins->second is
+ * the lowest number of a string that a lower number has, too. Release *matcher also after a failure. */
 Status matcher_build(MatchString *strings, size_t n, Matcher *matcher, MatchTwins *twins, Error *err);
 void matcher_release(Matcher *matcher);
 

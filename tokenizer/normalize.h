@@ -36,8 +36,8 @@ typedef struct {
   size_t capacity;
 } TracedBuffer;
 
-/* Appends bytes[0 .. size), whole characters. If `from` is traced, their origin is from->origin[origin_at]
- * or, with `each`, byte by byte, from->origin[origin_at .. origin_at + size). STATUS_USAGE beyond 4 GiB,
+/* Appends bytes[0 .. size), whole characters. If `from` is traced, the origin of byte i is
+ * from->origin[origin_at + i] or, without `each`, from->origin[origin_at]. STATUS_USAGE beyond 4 GiB,
  * STATUS_MODEL beyond the growth's limit, STATUS_INTERRUPTED if interrupted. */
 Status traced_put(TracedBuffer *out, const char *bytes, size_t size, const Traced *from, size_t origin_at,
                   bool each, Error *err);
@@ -61,6 +61,6 @@ typedef struct {
 } NormalScratch;
 void normal_scratch_release(NormalScratch *scratch);
 
-/* Makes *text its normalized form: in the scratch or, if no step but Strip changed it, a part of the text. */
+/* Normalizes *text: in the scratch, or as a part of the text if no step but Strip changed it. */
 Status normalize(const Steps *normalizer, NormalScratch *scratch, RegexScratch *regex, Traced *text,
                  Error *err);

@@ -1,8 +1,8 @@
 /* token_bytes.c - the bytes that a single token stands for in a text; see tokenizer.h.
  *
  * Called by: constrain/masks/vocabulary.c, reply.c and channels.c of commands. Applies the decoders that work
- * on each token by itself, to added tokens too, except Replace by a regular expression. Changes at the
- * beginning or end of a text (Strip, Metaspace's first mark) are left out: the token is in the middle. */
+ * on each token by itself, to added tokens too. Left out are Replace by a regular expression, and changes at
+ * the beginning or end of a text (Strip, Metaspace's first mark): the token is in the middle. */
 #include <string.h>
 
 #include "base/utf8.h"

@@ -1,8 +1,8 @@
 /* tokenizer.h - text to token ids and back, from tokenizer.json and what the files beside it declare.
  *
- * The reference is Hugging Face's tokenizers (0.23): the same text always gets the same ids; anything in a
- * file that is not known here is refused by name. A Tokenizer is read-only after loading and can be
- * shared; encoding takes time linear in its input (n log n inside one word), whatever the input. */
+ * The reference is Hugging Face's tokenizers (0.23): the same text always gets the same ids. Anything in a
+ * file that is not known here is refused by name. A Tokenizer is read-only after loading, so threads can
+ * share it. Encoding takes time linear in its input (n log n inside one word), whatever the input. */
 #pragma once
 
 #include <stdbool.h>
@@ -28,8 +28,8 @@ JsonSpan tokenizer_declared(const Tokenizer *tokenizer);
 void tokenizer_close(Tokenizer *tokenizer);
 RELEASE_BY(tokenizer_release, Tokenizer, tokenizer_close)
 
-/* Loads the tokenizer.json at `path` for other processes of this build. *descriptor is a sealed memfd with an
- * image of the loaded tables, which the caller closes; -1 after a failure. */
+/* Loads the tokenizer.json at `path` for other processes of this build. *descriptor, which the caller closes,
+ * is a sealed memfd with an image of the loaded tables; -1 after a failure. */
 Status tokenizer_image_make(const char *path, int *descriptor, Error *err);
 /* Opens an image; the descriptor may be closed afterwards. `name` is for messages. PRECOND the image was
  * made by tokenizer_image_make() in a process of this user */
@@ -69,8 +69,8 @@ typedef struct {
   bool trusted;
 } PromptPiece;
 
-/* Encodes the pieces as ONE text (merges and split patterns reach across their borders, as if the template
- * had been rendered to a string), but recognises special added tokens only where they lie wholly inside
+/* Encodes the pieces as ONE text: merges and split patterns reach across their borders, as if the template
+ * had been rendered to a string. But special added tokens are recognised only where they lie wholly inside
  * trusted pieces. Every piece must be valid UTF-8 by itself. tokenizer_encode() is this with one piece. */
 Status tokenizer_encode_pieces(const Tokenizer *tokenizer, const PromptPiece *pieces, size_t n_pieces,
                                bool add_special, IdList *ids, Error *err);

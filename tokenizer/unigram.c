@@ -1,9 +1,9 @@
 /* unigram.c - cuts a text into the pieces with the largest sum of scores; see unigram.h.
  *
- * Each offset keeps the best way to cut the text before it (Viterbi); a character that is no piece counts as
+ * Each offset keeps the best way to cut the text before it (Viterbi). A character that is no piece counts as
  * unknown. As in the reference, scores are added from the left, and of equal sums the cut with the longest
- * last piece wins: the order of additions and comparisons decides ids. Takes time linear in the text and in
- * the pieces that occur in it.
+ * last piece wins: the order of additions and comparisons decides ids. Takes time linear in the text plus the
+ * number of pieces that occur in it.
  *
  *   text      a   b   c            pieces   a -1   b -2   ab -2.5   unknown -12.5
  *   score   0   -1 -2.5 -15

@@ -46,8 +46,8 @@ int32_t vocab_find(const Vocab *vocab, const char *content, size_t size);
 static inline const VocabSlot *vocab_slot(const Vocab *vocab, uint32_t hash) {
   return &vocab->slots[hash & vocab->mask];
 }
-/* Prefetches what vocab_find_hashed() will read: the VocabToken or, with `content`, the bytes to which the
- * VocabToken (prefetched before) refers. */
+/* Prefetches what vocab_find_hashed() will read: the VocabToken or, in a later call with `content`, the bytes
+ * of its content. */
 static inline void vocab_prefetch(const Vocab *vocab, uint32_t hash, bool content) {
   int32_t token = vocab_slot(vocab, hash)->token;
   if (token < 0) return;
@@ -67,7 +67,7 @@ const char *vocab_content(const Vocab *vocab, int32_t id, size_t *size);
 /* The ids of the tokens "<0x00>" to "<0xFF>"; -1 for a missing token, and for all if `wanted` is false. */
 void vocab_fallback_ids(const Vocab *vocab, bool wanted, int32_t ids[256]);
 
-/* Reads the string at the cursor (a key too) as *bytes, which points into the JSON if the string has no
- * escapes, else into `unescaped`. *is_string is false if the cursor is at another value. */
+/* Reads the string at the cursor, which can be a key. *bytes points into the JSON or, if the string has
+ * escapes, into `unescaped`. *is_string is false if the cursor is at another value. */
 Status read_string(JsonCursor *cursor, Buffer *unescaped, const char **bytes, size_t *size, bool *is_string,
                    Error *err);

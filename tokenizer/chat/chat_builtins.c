@@ -3,8 +3,8 @@
  *
  * Called by: chat_open.c.
  * Written from the formats' documentation (model cards, Meta's and Mistral's pages on prompt formats,
- * OpenAI's notes on ChatML). BOS and EOS are the checkpoint's if it names them, else the format's; a
- * content that is a list of parts contributes its texts. */
+ * OpenAI's notes on ChatML). BOS and EOS are the checkpoint's if it names them, else the format's. If a
+ * content is a list of parts, their texts are written. */
 #include "tokenizer/chat/chat_internal.h"
 
 #include <string.h>

@@ -145,9 +145,9 @@ static Status check_member(const Json *templates, const char *source, Error *err
   return STATUS_OK;
 }
 
-/* Parses the member chat_template: a string, unless `name` is given, or a list's entry `name` (NULL:
- * "default"). A member of another type is refused only without `name`, since --chat-template is the way
- * around it. */
+/* Parses the member chat_template: without a `name` a string, or the entry "default" of a list; else the
+ * entry `name` of a list. A member of another type is refused only without a `name`, since --chat-template is
+ * the way around it. */
 static Status parse_member(Chat *chat, const Json *config, const char *source, const char *name, Error *err) {
   const Json *templates = json_member(config, "chat_template"), *found = NULL;
   char described[64];
@@ -186,8 +186,8 @@ static Status refuse_lists(const char *directory, const Json *config, Error *err
                    known);
 }
 
-/* Parses the checkpoint's own template, searched in transformers' order, or the entry `name` of its lists;
- * chat->template stays NULL without one. */
+/* Parses the checkpoint's own template, searched in transformers' order, or with a `name` that entry of its
+ * lists. If there is none, chat->template stays NULL. */
 static Status parse_own(Chat *chat, const char *directory, const Json *config, const char *name, Error *err) {
   OWNED(mem_release) char *path = path_join(directory, "chat_template.jinja", err);
   if (!path) return STATUS_FAILED;

@@ -280,7 +280,7 @@ static Status slice_range(Render *render, const Range *range, int64_t first, int
                           size_t n, Value *out) {
   int64_t start = range->start + first * range->step, stride = range->step;
   if (__builtin_mul_overflow(stride, step, &stride)) stride = 1;
-  /* `count` alone ends the slice: `stop`, which may wrap, is only printed and read by templates. */
+  /* `count` alone ends the slice. `stop` can wrap; it is only printed, and read by templates. */
   int64_t stop = (int64_t)((uint64_t)range->start + (uint64_t)last * (uint64_t)range->step);
   Range slice = {.start = start, .step = stride, .stop = stop, .count = n};
   return value_object(render, VALUE_RANGE, &slice, sizeof slice, out);

@@ -78,7 +78,7 @@ static double floor_mod(double a, double b) {
   return (rest < 0) != (b < 0) ? rest + b : rest;
 }
 
-/* As in CPython: from the remainder, so that a == (a // b) * b + a % b holds as closely as possible. */
+/* Computed from the remainder, as in CPython: a == (a // b) * b + a % b then holds as closely as possible. */
 static double floor_div(double a, double b) {
   double rest = fmod(a, b), quotient = (a - rest) / b;
   if (rest != 0 && (rest < 0) != (b < 0)) quotient -= 1;

@@ -25,8 +25,8 @@ static bool is_ignored(uint32_t code) {
   return strstr("Mn Me Cf Lm Sk", code_category(code)) != NULL;
 }
 
-/* Returns whether the sigma at `at` ends a word: leaving out ignored characters, the one before it is a cased
- * letter, and no cased letter comes next. */
+/* Returns whether the sigma at `at` ends a word. Ignored characters are passed over: then a cased letter is
+ * before the sigma, and none after it. */
 static bool ends_word(Text text, size_t at) {
   size_t before = at, behind = at + text_step(text, at);
   bool begun = false;
@@ -49,9 +49,9 @@ static uint32_t to_title(uint32_t code) {
   return (uint32_t)utf8proc_totitle((utf8proc_int32_t)code);
 }
 
-/* Maps the character at `at` to one to three characters, the rest of `out` to 0. In upper and title case a
- * character whose full case folding has several characters becomes these, mapped one by one, unless it is
- * upper case already or, in title case, has a title case character of its own. */
+/* Maps the character at `at` to up to three characters; the rest of `out` is 0. Upper and title case map the
+ * characters of its full case folding, if these are several. The exception is a character that is upper case
+ * already or, in title case, has a title case character of its own. */
 static void map(Text text, size_t at, CaseKind kind, uint32_t out[3]) {
   uint32_t code = text_code(text, at);
   utf8proc_int32_t folded[4] = {0}, same = (utf8proc_int32_t)code;

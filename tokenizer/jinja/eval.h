@@ -4,7 +4,7 @@
 #include "tokenizer/jinja/syntax.h"
 
 /* Limits of a rendering. A step is an evaluated node, a visited element or BYTES_OF_STEP bytes that are read
- * or copied; the limits together end an endless template within about a second. */
+ * or copied. Together the limits end an endless template within about a second. */
 enum {
   RENDER_MAX_STEPS = 10000000,
   RENDER_MAX_DEPTH = 1000, /* nesting of evaluation: nodes, macros, values */
@@ -27,8 +27,8 @@ struct Scope {
   size_t count, capacity;
 };
 
-/* The result of the last concatenation, with spare room: appending to it copies only the new part, so that
- * a template can build its prompt piece by piece. Texts that are prefixes of it stay valid. */
+/* The result of the last concatenation, with spare room. Appending to it copies only the new part, so that a
+ * template can build its prompt piece by piece. Texts that are prefixes of it stay valid. */
 typedef struct {
   char *data; /* [capacity] */
   size_t size, capacity;
@@ -97,8 +97,8 @@ Status eval_block_filter(Render *render, const Node *node, Value text, Value *ou
 typedef Status BuiltinCall(Render *render, const CallArgs *args, Value *out);
 struct Builtin {
   const char *name;
-  /* Parameter names separated by blanks, "old new count"; the call gets one item for each, VALUE_MISSING
-   * if it was not given. A leading '/': positional only. NULL: the call gets the arguments as they are. */
+  /* Parameter names separated by blanks, "old new count". The call gets one item for each: VALUE_MISSING for
+   * a parameter not given. A leading '/': positional only. NULL: the call gets the arguments as they are. */
   const char *parameters;
   int n_required;
   BuiltinCall *call;
@@ -146,11 +146,11 @@ typedef struct {
 Status put_json(Render *render, Value value, const JsonStyle *style);
 
 Status dict_add_keywords(Render *render, Dict *dict, const CallArgs *args);
-/* An argument as an integer, `fallback` if it was not given; or as a string: `what` names it in a failure. */
+/* An argument as an integer (`fallback` if it was not given) or a string (`what` names it in a failure). */
 Status argument_int(Render *render, Value value, int64_t fallback, int64_t *out);
 Status argument_text(Render *render, const char *what, Value value, Text *out);
-/* put_escaped() appends a text. escape() writes to `out` what replaces a character, or returns false to keep
- * it; it also gets `option`. */
+/* Appends a text, escaped. escape() writes to `out` what replaces a character, or returns false to keep the
+ * character; `option` is passed on to it. */
 typedef bool Escape(uint32_t code, int option, char out[16]);
 Status put_escaped(Render *render, Text text, Escape *escape, int option);
 void escape_code(uint32_t code, char out[16]);               /* Python's \x41, \u0041 or \U00000041 */

@@ -1,8 +1,8 @@
 /* filters.c - filters over texts and single values, and the table of all filters.
  *
- * Called by: eval.c and map through the table, where parse_expression.c, sequences.c and tests.c look up
- * names; the functions of arguments and of HTML by methods.c, sequences.c and arithmetic.c, too. Filters over
- * several elements are in sequences.c. */
+ * Called by: eval.c and the filter map, through the table, in which parse_expression.c, sequences.c and
+ * tests.c look up names. methods.c, sequences.c and arithmetic.c also call the functions of arguments and of
+ * HTML. Filters over several elements are in sequences.c. */
 #include "tokenizer/jinja/filters.h"
 
 #include <math.h>
@@ -79,8 +79,8 @@ static Status filter_title(Render *render, const CallArgs *args, Value *out) {
     bool between = begins_word(text_code(text, at));
     for (end = next; end < text.size && begins_word(text_code(text, end)) == between;)
       end += text_step(text, end);
-    /* A capital sigma becomes a final one only after a letter. jinja2 lowers word[1:] by itself, without the
-     * word's first letter: hence the slice. */
+    /* A capital sigma becomes a final one only after a letter. jinja2 lowers word[1:] by itself, so the
+     * word's first letter does not count: hence the slice. */
     Text rest = text_slice(text, next, end);
     TRY(put_case(render, text, at, next, CASE_UPPER));
     TRY(put_case(render, rest, 0, rest.size, CASE_LOWER));

@@ -64,7 +64,7 @@ static void drop_zeros(char *text) {
   memmove(keep, end, strlen(end) + 1);
 }
 
-/* Writes `digits` significant digits like %g: with an exponent below 1e-4 and from 10^limit on. The C
+/* Writes `digits` significant digits like %g: numbers below 1e-4 and from 10^limit on have an exponent. The C
  * library's %#g loses a digit of numbers that round up to the next power of ten. */
 static void general_digits(double number, int digits, int limit, const FormatSpec *spec, char *text,
                            size_t size) {
@@ -136,7 +136,7 @@ static void prepend_zeros(NumberParts *parts, size_t wanted) {
   memset(parts->digits, '0', missing);
 }
 
-/* Prepends zeros until the digits and separators fill what sign and rest leave of the width. */
+/* Prepends zeros until sign, digits with separators, and rest fill the width. */
 static void zero_digits(const FormatSpec *spec, NumberParts *parts) {
   size_t around = strlen(parts->sign) + strlen(parts->rest), n = strlen(parts->digits);
   int64_t room = spec->width - (int64_t)around;

@@ -1,8 +1,8 @@
 /* lex.c - a template's text as tokens, as jinja2 reads it with trim_blocks and lstrip_blocks.
  *
- * Called by: parse.c.
- * The two options drop the newline after a block or comment, and white space between the beginning of a
- * line and a block or comment. '-' inside a tag drops all white space on its side, '+' keeps it. */
+ * Called by: parse.c. trim_blocks drops the newline after a block or comment; lstrip_blocks drops white space
+ * between the beginning of a line and a block or comment. '-' inside a tag drops all white space on its side,
+ * '+' keeps it. */
 #include "base/utf8.h"
 #include "tokenizer/jinja/strings.h"
 #include "tokenizer/unicode/unicode.h"
@@ -64,8 +64,8 @@ static void move_to(Lexer *lexer, size_t at) {
   lexer->at = at;
 }
 
-/* If a tag ends at `at`, with an optional sign and then `close`: the offset after it and after the white
- * space that the tag drops. Else SIZE_MAX. */
+/* Returns the offset after a tag's end at `at` (an optional sign, then `close`) and after the white space
+ * that the tag drops. SIZE_MAX if no tag ends at `at`. */
 static size_t tag_end(const Lexer *lexer, size_t at, const char *close) {
   bool is_variable = close[0] == '}';
   char sign = byte_at(lexer, at);
@@ -209,8 +209,7 @@ static size_t pass_fraction(const Lexer *lexer, size_t at) {
   return is_digit(byte_at(lexer, exponent)) ? pass_digits(lexer, exponent) : after;
 }
 
-/* The offset after an integer: 0x, 0o or 0b gives its base, and a decimal that begins with 0 has only
- * zeros. */
+/* The offset after an integer. 0x, 0o or 0b gives its base; a decimal that begins with 0 has only zeros. */
 static size_t pass_integer(const Lexer *lexer, size_t at) {
   int base = 10;
   if (byte_at(lexer, at) == '0') {
@@ -254,9 +253,9 @@ static Status lex_name(Lexer *lexer, Token *token) {
   return STATUS_OK;
 }
 
-/* Decodes the escape after the backslash text[*at - 1]: appends to out[0 .. *n) and moves *at; false if it is
- * invalid. An unknown escape stays as it is, as in Python; an escaped character beyond ASCII becomes its \x,
- * \u or \U form, which is how jinja2 passes strings to Python's decoder. */
+/* Decodes the escape after the backslash text[*at - 1]: appends to out[0 .. *n) and moves *at. False if the
+ * escape is invalid. An unknown escape stays as it is, as in Python. An escaped character beyond ASCII
+ * becomes its \x, \u or \U form, as in the strings that jinja2 passes to Python's decoder. */
 static bool unescape(const char *text, size_t size, size_t *at, char *out, size_t *n) {
   static const char letters[] = "abfnrtv\\'\"", meant[] = "\a\b\f\n\r\t\v\\'\"";
   unsigned char c = (unsigned char)text[*at];
@@ -303,7 +302,7 @@ static Status lex_string(Lexer *lexer, Token *token, Error *err) {
   if (to >= lexer->source.size) return lex_fail(lexer, lexer->line, "a string has no end", err);
   const char *text = lexer->source.data + from;
   size_t size = to - from, n = 0;
-  /* More than enough: an escape at most doubles, as a backslash and 4 bytes of UTF-8 become \U0001f600. */
+  /* More than enough: an escape at most doubles. A backslash and 4 bytes of UTF-8 become \U0001f600. */
   char *out = arena_alloc(lexer->arena, 4 * size + 1, 1, err);
   if (!out) return STATUS_FAILED;
   for (size_t at = 0; at < size;) {

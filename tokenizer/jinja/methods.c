@@ -187,7 +187,7 @@ static Status string_remove_affix(Render *render, const CallArgs *args, Value *o
 
 /* --- splitting */
 
-/* Finds the first separator of the text or, with `last`, its last one: white space if `separator` is NULL. */
+/* Finds the text's first separator (with `last` its last): `separator` or, if that is NULL, white space. */
 static bool find_separator(Text text, const Text *separator, bool last, size_t *begin, size_t *end) {
   size_t at = last ? text.size : 0;
   if (separator) {

@@ -138,7 +138,7 @@ static bool at_end(const Parser *parser, const Ends *ends) {
 
 static Status parse_statement(Parser *parser, size_t begin, Node **node);
 
-/* Parses text and tags up to a tag of `ends`, at whose word the parser stops; NULL: to the end. */
+/* Parses text and tags up to a tag of `ends` (NULL: to the end) and stops at that tag's word. */
 static Status parse_body(Parser *parser, const Ends *ends, NodeList *body) {
   if (++parser->nesting > TEMPLATE_MAX_NESTING) return parse_fail(parser, "tags are nested too deep");
   size_t capacity = 0;
@@ -373,9 +373,9 @@ static Status parse_statement(Parser *parser, size_t begin, Node **node) {
 
 static Status check_list(const Template *template, const NodeList *list, bool soft, Error *err);
 
-/* Refuses an unknown filter or test, unless an if tag or if-else expression can keep it from being reached
- * (`soft`): then rendering fails once it is reached. As in jinja2, the body of a loop, a macro or another
- * scope inside such an if is checked strictly all the same. */
+/* Refuses an unknown filter or test, unless it is inside an if tag or if-else expression (`soft`) and so need
+ * not be reached: rendering fails once it is. As in jinja2, the body of a loop, a macro or another scope
+ * inside such an if is checked strictly all the same. */
 static Status check_names(const Template *template, const Node *node, bool soft, Error *err) {
   if (!node) return STATUS_OK;
   bool is_named = node->kind == NODE_FILTER || node->kind == NODE_TEST;

@@ -1,9 +1,9 @@
 /* render.c - runs the tags of a template over its variables.
  *
  * Scopes are jinja2's: the bodies of for, macro, call, with, generation, filter and block set have scopes of
- * their own (that of for is emptied before each iteration); an if has none. Names are looked up from the
- * innermost scope outwards (in a macro, from its definition), then among the variables, the special tokens
- * and the built-in functions. */
+ * their own; an if has none. The scope of a for is emptied before each iteration. Names are looked up from
+ * the innermost scope outwards (in a macro, outwards from its definition). Then follow the variables, the
+ * special tokens and the built-in functions. */
 #include <stdarg.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -233,7 +233,7 @@ static Status next_of_loop(Render *render, Iterator *iterator, Value *out, bool 
   return loop_take(render, iterator->state, out, more);
 }
 
-/* A source without a length, or with a filter, is counted by taking all that is left of it. */
+/* Without a length of the source, or with a filter, all that is left of the source is taken and counted. */
 Status loop_length(Render *render, Loop *loop, size_t *length) {
   if (!loop->has_length) TRY(value_charge_length(render, loop->cursor.source));
   if (!loop->has_length && (loop->filter || !value_length(loop->cursor.source, &loop->length))) {

@@ -1,7 +1,7 @@
 /* sequences.c - filters over the elements of a value.
  *
- * Always true: Python's generators are iterators here, which make each element once, when it is asked for;
- *              batch and slice make all of theirs at once. */
+ * Always true: Python's generators are iterators here: they make each element once, when it is asked for.
+ *              The iterators of batch and slice make all their elements at once. */
 #include "tokenizer/jinja/filters.h"
 #include "tokenizer/jinja/strings.h"
 

@@ -196,8 +196,8 @@ bool string_is_alnum(uint32_t code) {
 
 /* --- numbers in text */
 
-/* Copies a number's text as a C string. White space around it, and a '_' between two digits or letters, are
- * left out; false for any other '_' or space, or if the text is empty, too long or not printable ASCII. */
+/* Copies a number's text as a C string, without white space around it and without a '_' between two digits or
+ * letters. False for any other '_' or space, or if the text is empty, too long or not printable ASCII. */
 static bool copy_number(Text text, char *out, size_t size) {
   text = text_strip(text, STRIP_LEFT | STRIP_RIGHT);
   size_t n = 0;

@@ -2,16 +2,18 @@
  *
  * The reference is jinja2 3.1.6 as set up by Hugging Face's transformers: an immutable sandbox, trim_blocks,
  * lstrip_blocks, loop controls, {% generation %}, raise_exception, strftime_now, and a tojson that does not
- * escape HTML. It differs in this: integers have 64 bits, and exceeding them fails; tags that read other
- * templates (include, import, extends, block), autoescape, and the filters random, pprint, striptags,
- * urlize, wordwrap and xmlattr are refused by name; rare forms, such as \N{...} in a string or a print of
- * several values, are refused, too; addresses in Python's output are omitted; if a loop or macro reads a
- * variable of the input before the top level sets it, the variable still has its input value (in jinja2 it is
- * undefined).
+ * escape HTML. It differs in this:
+ * - Integers have 64 bits; exceeding them fails.
+ * - Refused by name are tags that read other templates (include, import, extends, block), autoescape, and the
+ *   filters random, pprint, striptags, urlize, wordwrap and xmlattr. Rare forms are refused, too, such as
+ *   \N{...} in a string or a print of several values.
+ * - Addresses in Python's output are omitted.
+ * - A loop or macro can read a variable of the input before the top level sets it. The variable then has its
+ *   value of the input; in jinja2 it is undefined.
  *
- * A template is hostile input like any file. Its text is limited to 1 MB and 100 open brackets; a
- * rendering to 10 million steps, 64 MB of text, 512 MB of memory and 1,000 levels of evaluation, which
- * together end every rendering within about a second. */
+ * A template is hostile input like any file. Its text has at most 1 MB and 100 open brackets. A rendering has
+ * at most 10 million steps, 64 MB of text, 512 MB of memory and 1,000 levels of evaluation: together these
+ * limits end it within about a second. */
 #pragma once
 
 #include "base/json.h"
@@ -45,12 +47,12 @@ typedef struct {
   int64_t now;                     /* local time in seconds since the epoch, for strftime_now */
 } TemplateInput;
 
-/* Appends the rendered template. Strings keep track of their trusted parts through every operation: literals
- * of the template, digits and punctuation that rendering adds, and what TemplateInput calls trusted. On
- * raise_exception() the status is STATUS_USAGE, *raised is true, and the whole message is appended. Any other
- * failure appends nothing: a template's is STATUS_MODEL with name, line and construct ("NAME: line 3:
- * message.x.y: 'dict object' has no attribute 'x'"); else STATUS_INTERRUPTED, or STATUS_FAILED without
- * memory. */
+/* Appends the rendered template. Strings keep track of their trusted parts through every operation. Trusted
+ * are literals of the template, digits and punctuation that rendering adds, and what TemplateInput calls
+ * trusted. On raise_exception() the status is STATUS_USAGE, *raised is true, and the whole message is
+ * appended. Any other failure appends nothing. A failure of the template is STATUS_MODEL with name, line and
+ * construct ("NAME: line 3: message.x.y: 'dict object' has no attribute 'x'"); others are STATUS_INTERRUPTED,
+ * or STATUS_FAILED without memory. */
 Status template_render(const Template *parsed, const TemplateInput *input, TrustedText *out, bool *raised,
                        Error *err);
 

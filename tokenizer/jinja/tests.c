@@ -23,7 +23,7 @@ static Status test_escaped(Render *render, const CallArgs *args, Value *out) {
   return answer(out, args->self.kind == VALUE_STRING && args->self.is_safe);
 }
 
-/* odd, even, divisibleby: says whether the remainder of dividing by the argument, or by 2, is args->mode. */
+/* odd, even, divisibleby: whether the remainder of a division by the argument, or by 2, is args->mode. */
 static Status test_remainder(Render *render, const CallArgs *args, Value *out) {
   Value rest;
   bool equal;

@@ -202,7 +202,7 @@ static Status value_hash(Render *render, Value value, uint64_t *hash) {
   return STATUS_OK;
 }
 
-/* Finds the entry of the key; NULL and the free slot (of an indexed dict) if it is absent. */
+/* Finds the key's entry. If it is absent, *entry is NULL and *slot the free slot (of an indexed dict). */
 static Status dict_entry(Render *render, const Dict *dict, Value key, uint64_t hash, DictEntry **entry,
                          size_t *slot) {
   *entry = NULL;

@@ -1,8 +1,8 @@
 /* value.h - private to this folder: the values of the template language, which are Python's.
  *
  * A value is two words. Its data lives in the arena of the template or of the rendering, or belongs to the
- * input, and does not change, except for members of a namespace and the state of iterators, loops, cyclers
- * and joiners. */
+ * input. Data never changes, except members of a namespace and the state of iterators, loops, cyclers and
+ * joiners. */
 #pragma once
 
 #include "tokenizer/jinja/text.h"
@@ -98,8 +98,8 @@ struct Range {
   size_t count;
 };
 
-/* The result of a failed lookup, such as of `x.y`: it prints as nothing, is false, has no elements and can be
- * compared by == and !=; attributes (`x.y.z`), arithmetic and most other uses fail with its message. */
+/* The result of a failed lookup, such as of `x.y`. It prints as nothing, is false, has no elements and can be
+ * compared by == and !=. Attributes (`x.y.z`), arithmetic and most other uses fail with its message. */
 struct Undefined {
   const char *hint;  /* the whole message, or NULL: made of owner and name */
   const char *owner; /* "dict object", or NULL: a variable */

@@ -1,10 +1,10 @@
 /* declared.c - see declared.h.
  *
  * Called by: tokenizer.c, chat_open.c. Some fine-tunes declare their chat tokens only in
- * tokenizer_config.json (added_tokens_decoder) or added_tokens.json: encoded as ordinary text, these
- * tokens would never end an answer. The rules are transformers 5.24's: tokens of added_tokens_decoder (if
- * that is missing, of added_tokens.json) in the order of their ids; then special tokens that are not added
- * tokens yet. */
+ * tokenizer_config.json (added_tokens_decoder) or added_tokens.json. Encoded as ordinary text, these tokens
+ * would never end an answer. The rules are transformers 5.24's. First come the tokens of added_tokens_decoder
+ * or, without it, of added_tokens.json, in the order of their ids. Then come the special tokens that are not
+ * added tokens yet. */
 #include "tokenizer/load/declared.h"
 
 #include <stdio.h>
@@ -28,8 +28,8 @@ Status checkpoint_json(const char *directory, const char *name, Json **json, Err
   return STATUS_OK;
 }
 
-/* The sources of special tokens: tokenizer_config.json alone if that has added_tokens_decoder, else also
- * special_tokens_map.json, which member_of() then prefers. Either is NULL if it is missing. */
+/* The sources of special tokens. member_of() prefers `map`, special_tokens_map.json, which is not read if
+ * tokenizer_config.json has added_tokens_decoder. NULL: missing. */
 typedef struct {
   Json *config, *map;
 } DeclaredFiles;
@@ -99,9 +99,9 @@ static bool has_name(const DeclaredFiles *files, const char *text, size_t size) 
   return has;
 }
 
-/* True if `text`, a token of added_tokens.json, is special: it is one of the tokens named[] in
- * special_tokens_map.json or, for a name that the map lacks, a string in tokenizer_config.json; or it is a
- * string in the list nameless(), unless that is the map's additional_special_tokens. */
+/* True if `text`, a token of added_tokens.json, is special: if it is one of the tokens named[] in
+ * special_tokens_map.json or, for a name that the map lacks, a string in tokenizer_config.json. A string in
+ * the list nameless() is special, too, unless the list is the map's additional_special_tokens. */
 static bool is_special(const DeclaredFiles *files, const char *text, size_t size) {
   bool is = false;
   for (int i = 0; i < N_NAMED; i++) {
@@ -200,7 +200,7 @@ static Status append_all(const char *where, const DeclaredFiles *files, const Js
 }
 
 /* Appends a special token. If a token of tokenizer.json or one declared with an id has the same content,
- * added_load() leaves that as it is, or makes it special ("promotes" in `rule`). */
+ * added_load() adds none: that token stays as it is or, with "promotes" in `rule`, becomes special. */
 static Status append_special(const Json *token, const char *rule, Buffer *out, Error *err) {
   const Json *content = content_of(token);
   size_t size;

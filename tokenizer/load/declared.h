@@ -9,7 +9,7 @@
  * object. */
 Status checkpoint_json(const char *directory, const char *name, Json **json, Error *err);
 
-/* Appends a JSON array of the tokens in the order in which AutoTokenizer adds them, for added_load(); nothing
- * if there are none, or if the file at `path` is not called tokenizer.json: then the files beside it do not
- * belong to it. */
+/* Appends a JSON array of the tokens, for added_load(), in the order in which AutoTokenizer adds them.
+ * Appends nothing if there are none. If the file at `path` is not called tokenizer.json, there are none: the
+ * files beside it do not belong to it. */
 Status declared_read(const char *path, Buffer *out, Error *err);

@@ -66,8 +66,8 @@ void steps_release(Steps *steps);
  * scheme and split (true by default). STATUS_MODEL if options contradict each other. */
 Status metaspace_load(const char *where, const Json *json, Step *step, Error *err);
 
-/* Calls add() for the component `json` or, if that is a Sequence, does the same for each component in its
- * array with the key `list`. `depth`: Sequences around it, refused above 32. */
+/* Calls add() for the component `json`. For a Sequence does the same with each component in its array, which
+ * has the key `list`. `depth`: number of Sequences around `json`, refused above 32. */
 typedef Status AddComponent(void *owner, const char *where, const char *type, const Json *json, Error *err);
 Status field_components(const char *where, const Json *json, const char *list, int depth, AddComponent *add,
                         void *owner, Error *err);

@@ -19,9 +19,9 @@ void unigram_release(Unigram *unigram) {
 
 enum { N_POWERS = 309 };
 
-/* Reads a number as the reference does (serde_json): the digits that 64 bits can hold, times or divided by a
- * power of ten. The result can miss the nearest double, and whether sums of scores are equal depends on the
- * last bit. */
+/* Reads a number as the reference (serde_json) does: the digits that 64 bits can hold, times or divided by a
+ * power of ten. The result can miss the nearest double. The last bit matters: it decides whether sums of
+ * scores are equal. */
 static bool read_score(JsonSpan number, const double powers[N_POWERS], double *score) {
   const char *at = number.text, *end = at + number.size;
   const bool negative = *at == '-';

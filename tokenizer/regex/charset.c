@@ -29,7 +29,7 @@ void charset_tidy(CharSet *set) {
   set->count = kept + 1;
 }
 
-/* A full set is tidied before it grows, and grows only if tidying freed little: repeated members take no
+/* A full set is tidied first, and grows only if tidying freed less than half. So repeated members take no
  * memory, and sorting takes n log n in all, in any order of insertion. */
 Status charset_add(CharSet *set, uint32_t first, uint32_t last, Error *err) {
   if (set->count == set->capacity) {

@@ -11,7 +11,7 @@ typedef struct {
 } CharRange;
 
 /* A set of code points, empty when zero-initialised. It is tidy if its ranges are sorted, disjoint and not
- * adjacent; members are appended untidily, so that a set is sorted once. */
+ * adjacent. Members are appended untidily: a set is sorted once, when all are in it. */
 typedef struct {
   CharRange *ranges; /* [count] */
   size_t count, capacity;
@@ -25,7 +25,7 @@ void charset_tidy(CharSet *set);
 Status charset_add(CharSet *set, uint32_t first, uint32_t last, Error *err);
 /* Adds all members of `other` and leaves `set` untidy. */
 Status charset_unite(CharSet *set, const CharSet *other, Error *err);
-/* Adds `part`, or its complement if negated (`part` then becomes that), and leaves `set` untidy. */
+/* Adds `part` or, if negated, its complement, which `part` then becomes. Leaves `set` untidy. */
 Status charset_take(CharSet *set, CharSet *part, bool negated, Error *err);
 
 /* The functions from here on leave `set` tidy. charset_add_flags() adds the code points whose value in the

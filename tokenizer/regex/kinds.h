@@ -35,8 +35,8 @@ typedef struct {
   uint32_t flag;
   uint8_t bit;
 } KindFlag;
-/* Divides all code points by two flags, or by one if the second is 0; bits[kind] has the bits of the flags.
- * Otherwise as kind_map_build(). */
+/* Divides all code points by two flags, or by one if the second is 0. bits[kind] gets the bits of the flags
+ * that the kind has. Otherwise as kind_map_build(). */
 Status kind_map_flags(const char *where, const RunTable *table, const KindFlag flags[2], KindMap *map,
                       uint8_t bits[4], Error *err);
 void kind_map_release(KindMap *map);

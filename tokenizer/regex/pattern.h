@@ -23,8 +23,8 @@ bool pattern_matches_empty(const Pattern *pattern);
 Status pattern_spans(const Pattern *pattern, RegexScratch *scratch, const char *text, size_t size,
                      size_t shift, ByteSpanList *spans, Error *err);
 
-/* Limit of the size to which a tokenizer's steps may grow a text, so that sixty steps that double it cannot
- * fill the memory. Real steps make three bytes of one, a compatibility form at most eleven. */
+/* Limit of the size to which a tokenizer's steps can grow a text: sixty steps that double it would fill the
+ * memory. Real steps make three bytes of one, a compatibility form at most eleven. */
 typedef struct {
   const char *where; /* "FILE: normalizer", begins the message */
   size_t limit;      /* bytes */

@@ -1,14 +1,14 @@
 /* regex.c - compiles regular expressions for PCRE2 and finds their matches; see regex.h.
  *
  * Always true: PCRE2 sees kinds (kinds.h), never text, in a pattern without captures. A match that exhausts
- * the JIT stack is repeated with a large stack and then by the interpreter, whose memory is the heap, so the
+ * the JIT stack is repeated with a large stack, then by the interpreter, whose memory is the heap. So the
  * length of a text never causes a failure.
  *
- * Apart from such repeats a match is tried twice at most. The first, hurried try may look a few thousand
- * characters ahead and take a few dozen steps: enough for nearly all matches of real expressions, and a
- * fraction of a millisecond from each start position, whatever the expression. If that does not decide, the
- * match is watched: the expression runs with a callout before each of its items, which checks the clock and
- * the interruption. Only there can a match take long. */
+ * Apart from such repeats a match is tried twice at most. The first, hurried try can look a few thousand
+ * characters ahead and take a few dozen steps. That is enough for nearly all matches of real expressions. It
+ * takes a fraction of a millisecond from each start position, whatever the expression. If it does not decide,
+ * the match is watched: the expression runs with a callout before each of its items, which checks the clock
+ * and the interruption. Only a watched match can take long. */
 #define PCRE2_CODE_UNIT_WIDTH 8
 #include "tokenizer/regex/regex.h"
 
@@ -22,8 +22,8 @@
 #include "tokenizer/regex/regex_parse.h"
 #include "tokenizer/stop.h"
 
-/* Limits of a hurried match. A step reads AHEAD characters in some microseconds at most, so trying one
- * start position takes a fraction of a millisecond: the clock is read every few hundredths of a second. */
+/* Limits of a hurried match. A step reads AHEAD characters in some microseconds at most. So a start position
+ * takes a fraction of a millisecond, and the clock is read every few hundredths of a second. */
 enum {
   STARTS = 128,    /* start positions of one call of PCRE2 */
   AHEAD = 4096,    /* characters after the last start position that the match may look at */
@@ -179,8 +179,8 @@ __attribute__((noinline, cold)) static bool has_time(RegexScratch *s) {
 }
 
 /* Called after each part of a text. Reading the clock at both ends of a short part would take longer than
- * matching it. So the time since the clock was last read is measured only after a watched match, else
- * estimated from the start positions. */
+ * matching it. So the time since the last reading is measured after a watched match; else it is estimated
+ * from the start positions. */
 void regex_pause(RegexScratch *scratch) {
   if (scratch->watched) {
     (void)has_time(scratch); /* if no time is left, the next watched match refuses */
@@ -191,8 +191,8 @@ void regex_pause(RegexScratch *scratch) {
   scratch->looked_ns = 0;
 }
 
-/* Counts `places` more start positions and checks the time. All matches of a text share the limit: each may
- * look at all the text that follows, as /a(?=a*b)/ does, which no limit of a single match catches. */
+/* Counts `places` more start positions and checks the time. All matches of a text share the limit, since each
+ * can look at all the text that follows, as /a(?=a*b)/ does. No limit of a single match would catch that. */
 static Status check_time(const Regex *regex, RegexScratch *scratch, size_t places, Error *err) {
   scratch->places += (uint32_t)places;
   if (scratch->places < CLOCK_EACH && scratch->work < CLOCK_WORK) return STATUS_OK;

@@ -1,7 +1,7 @@
 /* regex.h - the regular expressions of tokenizer.json: Oniguruma's language, matched by PCRE2 over kinds.
  *
  * The reference matches with Oniguruma (syntax ONIG_SYNTAX_ONIGURUMA, UTF-8, Unicode 16). Here an
- * expression is parsed by that language's rules, its character sets are computed from our own tables, and
+ * expression is parsed by that language's rules, and its character sets are computed from our own tables.
  * PCRE2 gets an expression over kinds (kinds.h), one byte per character, without any Unicode. Constructs
  * that PCRE2 lacks are refused with their position. */
 #pragma once
@@ -60,10 +60,10 @@ RELEASE_BY(regex_release, Regex, regex_free)
 /* True if the expression can match the empty string. */
 bool regex_matches_empty(const Regex *regex);
 
-/* Appends the matches in text[0 .. size) and the text between them, in order, so that they cover the text;
- * matches may be empty, the text between is not. An empty match right after a match does not count (as in
- * the reference). The text is valid UTF-8 shorter than 4 GiB; `shift` is added to offsets. An expression
- * is refused (STATUS_MODEL) if all matching with this scratch takes more than 0.5 s plus 1.2 us per byte
- * of scratch->text_size, in CPU time of this thread. */
+/* Appends the matches in text[0 .. size) and the text between them, in order: together they cover the text. A
+ * match can be empty, the text between cannot. As in the reference an empty match right after a match does
+ * not count. The text is valid UTF-8 shorter than 4 GiB; `shift` is added to offsets. STATUS_MODEL if all
+ * matching with this scratch takes more than 0.5 s plus 1.2 us per byte of scratch->text_size, in CPU time of
+ * this thread. */
 Status regex_spans(const Regex *regex, RegexScratch *scratch, const char *text, size_t size, size_t shift,
                    ByteSpanList *spans, Error *err);

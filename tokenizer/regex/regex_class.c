@@ -315,8 +315,8 @@ static Status parse_range(RegexParser *p, uint32_t first, CharSet *set, Error *e
   return charset_add(set, first, last, err);
 }
 
-/* Parses the body of a class, unions separated by "&&", up to its ']' into `all`, without negation. current:
- * the union that is being read; *intersected: a "&&" was read. */
+/* Parses the body of a class up to its ']' into `all`, without negation: unions separated by "&&". `current`
+ * is the union that is being read; *intersected says whether a "&&" was read. */
 static Status parse_unions(RegexParser *p, CharSet *current, CharSet *all, bool *intersected, Error *err) {
   for (bool first = true;; first = false) {
     if (p->at >= p->size) return regex_refuse(p, err, "a class without ']'");

@@ -35,9 +35,9 @@ static inline bool regex_looking_at(const RegexParser *parser, char c) {
   return parser->at < parser->size && parser->text[parser->at] == (unsigned char)c;
 }
 
-/* Parses an escape that means one character or a set of them, inside a class or outside of it (where \w is
- * slightly larger). `letter` follows the backslash and was skipped already. If *is_set, the escape means a
- * set, which is added to `set`; else *code is the character. */
+/* Parses an escape, inside a class or outside of it (where \w is slightly larger). `letter` is the character
+ * after the backslash, and the parser is past it. If *is_set, the escape means a set of characters, which is
+ * added to `set`; else *code is the character that it means. */
 Status regex_escape(RegexParser *parser, uint32_t letter, bool in_class, bool *is_set, uint32_t *code,
                     CharSet *set, Error *err);
 
