@@ -34,8 +34,8 @@ Status products_run(BackendState *s, const LinearCall *call, Error *err);
 Status products_matmul(BackendState *s, const DeviceLinear *weights, const void *x, int x_stride,
                        int n_tokens, LinearOutput output, void *y, int y_stride, Error *err);
 
-/* The RMSNorm of x with `weight`, for LinearCall.norm. rows is NULL if there is no `weight`, if h has the
- * norm already, or if the projections are not one matrix whose matmul computes the norm. */
+/* The RMSNorm of x with `weight`, for LinearCall.norm. The result's `rows` is NULL, for no norm, if there is
+ * no `weight`, if h has the norm already, or if the projections are not one matrix that computes the norm. */
 LinearNorm products_own_norm(const BackendState *s, const DeviceProjections *p, const float *weight,
                              float eps, int n_rows);
 

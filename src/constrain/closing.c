@@ -694,8 +694,8 @@ Closing closing_of(Machine *m, const Frame *frame) {
 
 /* --- texts that may not repeat */
 
-/* True if the frame, or a frame around it, could not close after the text, or with v->keys after a member
- * with this key. */
+/* True if the frame, or a frame around it, could not close after the text bytes[0..size). If v->keys is set,
+ * the bytes are a key: true if it could not close after a member with that key. */
 static bool is_dead_end(Values *v, const char *bytes, size_t size) {
   Machine *m = v->m;
   uint64_t hash;

@@ -18,10 +18,10 @@
  * From each state a sequence leaves with done() if its answer ends, fails or is interrupted.
  *
  * Where a backend gives a row the same bits with any other rows (the CPU; a GPU with StateOptions.invariant),
- * each answer is what it would be alone. With `invariant` a row of an answer or a guess is always computed as
- * if it were alone, even if it is forced, or is computed again because its pages were given back. A row of a
- * prompt never is. So the same token may have other bits in an answer than in a prompt, and sequences share
- * only pages of prompts. */
+ * each answer is what it would be alone. With `invariant` a row has other bits by the kernels for single rows
+ * than by those for prompts. Rows of answers and guesses always take the first, even if they are forced, or
+ * computed again after their pages were given back. Rows of prompts always take the second. So sequences
+ * share only pages of prompts. */
 #pragma once
 
 #include "engine/request.h"

@@ -79,7 +79,7 @@ typedef struct {
   int first_input; /* the first of `inputs` that belongs to this stage */
   SampleTokens tokens;
   OriginalInputs *originals;
-  Tensors out;    /* tensors of the checkpoint that replace the model's own */
+  Tensors out;    /* for the checkpoint that is written, in place of the original's */
   Tensors made;   /* what the model's layer reads in place of its own matrices */
   float *scratch; /* weighted rows */
   size_t scratch_floats;

@@ -149,7 +149,8 @@ static Status put_blank(WordWrap *w, char blank, bool keep, Error *err) {
   return status;
 }
 
-/* A character of two columns releases what is held back: the terminal can break the row after it. */
+/* A character of two columns (Chinese, Japanese) is written at once, after what is held back: in such text a
+ * row may end after any character. */
 static Status put_letter(WordWrap *w, const char *text, size_t size, TextStyle style, bool keep, Error *err) {
   uint32_t code = 0;
   utf8_decode(text, size, &code);

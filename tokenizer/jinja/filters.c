@@ -342,8 +342,8 @@ static Status round_common(Render *render, Value self, int64_t precision, Value 
   return STATUS_OK;
 }
 
-/* jinja2's math.ceil(x * 10**precision) / 10**precision, or math.floor(); from precision 0 on the power is an
- * integer, and the division exact. */
+/* jinja2's math.ceil(x * 10**precision) / 10**precision, or math.floor(); from precision 0 on Python
+ * divides two integers, which rounds once, as strtod() does. */
 static Status round_towards(Render *render, Value self, int64_t precision, bool ceils, Value *out) {
   if (value_is_integer(self) && precision >= 0) {
     *out = value_float(value_number(self));

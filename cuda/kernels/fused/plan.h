@@ -486,8 +486,8 @@ STEP_BOTH static inline int step_folded_rows(const StepShape *s) {
   return s->head_dim == STEP_WIDE_HEAD ? 9 : 4;
 }
 
-/* The number of parts of STEP_GROUP inputs, each with a scale and a zero point (FP4: a scale); or
- * STEP_FP8_PARTS, STEP_INT8_PARTS or STEP_HALF_PARTS, which only mark these weights. */
+/* How many parts a group of STEP_GROUP inputs has, each with a scale and a zero point (FP4: a scale). FP8,
+ * int8 and fp16 have no parts: STEP_FP8_PARTS, STEP_INT8_PARTS and STEP_HALF_PARTS mark them. */
 STEP_BOTH static inline int step_parts(const StepShape *s) {
   return STEP_GROUP / s->group;
 }

@@ -44,7 +44,7 @@ bool needs_sums(const DeviceLinear *w) {
   return w->has_bias || w->interleaved || w->type == WEIGHT_F32 || weight_has_factors(w->type);
 }
 
-/* Passes to the epilogue sums[n_tokens][n_rows] of outputs that begin with tile row first_tile. */
+/* Passes sums[n_tokens][n_rows], those of the outputs from tile row first_tile on, to the epilogue. */
 __global__ void finish_sums(Epilogue out, const float *sums, int n_rows, int n_tokens, int first_tile) {
   int i = blockIdx.x * blockDim.x + threadIdx.x, tiles = (n_rows + 15) / 16, g = i % 8, tile = i / 8 % tiles,
       token = i / 8 / tiles;

@@ -363,7 +363,7 @@ static void give_all_back(Lane *lane) {
   }
 }
 
-/* Ends a lane. If its device has failed and not the run, the other devices answer its records. */
+/* Ends a lane. If only its device has failed, and the run goes on, other devices answer its records. */
 static void end_lane(Lane *lane, Status status, const Error *reason) {
   Many *many = lane->many;
   Error err = *reason;

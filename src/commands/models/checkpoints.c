@@ -49,7 +49,8 @@ static Status mark_seen(Checkpoints *list, const struct stat *info, bool *first,
   return STATUS_OK;
 }
 
-/* Notes a directory that cannot be read, unless it has vanished. */
+/* Notes a directory that cannot be read; nothing for error 0, or if `path` leads to no directory: it has
+ * vanished, or a link dangles or loops. */
 static Status note_unreadable(Checkpoints *list, const char *path, int error, Error *err) {
   if (error == 0 || error == ENOENT || error == ENOTDIR || error == ELOOP) return STATUS_OK;
   OWNED(buffer_release) Buffer text = {0};

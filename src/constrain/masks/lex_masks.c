@@ -238,8 +238,8 @@ static uint32_t most_needed(const Plan *p) {
   return most;
 }
 
-/* Sets `beyond` of both plans: the most characters that a string needs to end after any characters of the
- * plan. */
+/* Sets `beyond` of both plans: whichever characters of the plan a string has taken, it can end within so
+ * many more. */
 static void bound_plans(LexMasks *masks, uint32_t lex, LexMask *made) {
   Plan p = {.masks = masks};
   for (int i = 0; i < 2; i++) {

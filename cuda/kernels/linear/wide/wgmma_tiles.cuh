@@ -289,7 +289,7 @@ __device__ __forceinline__ int warp_tile_row() {
 /* The cursor of a low tile. Its stages are short, so it keeps the lane's arguments of add_stages(). */
 template <class S> struct LowCursor : StageCursor<S> {
   const uint32_t weights;
-  /* of the block's first tile row, in a stage at address 0: each warp adds its own tile row */
+  /* the groups of the block's first tile row, as if the stage began at address 0; a warp adds its own row */
   const unsigned char *const groups;
 
   __device__ __forceinline__ explicit LowCursor(const Ring &ring)
