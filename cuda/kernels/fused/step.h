@@ -126,7 +126,7 @@ typedef enum {
   STEP_MARK_DOWN,
   STEP_MARK_DOWN_STORED,
   STEP_MARKS,
-  /* Durations in cycles, not clock readings: how long warp 0 waited for each matrix's stages, and for keys'. */
+  /* Cycles, not readings of a clock: how long warp 0 waited for stages of each matrix, and of keys. */
   STEP_WAITED = STEP_MARKS,
   STEP_NUMBERS = STEP_WAITED + 5
 } StepMark;
