@@ -6,6 +6,7 @@
 #include "constrain/frames.h"
 #include "constrain/key_order.h"
 #include "constrain/lang/lang_list.h"
+#include "constrain/lang/regular_expression.h"
 #include "constrain/schema_internal.h"
 
 /* --- formulas that need no search */
@@ -194,14 +195,7 @@ bool closing_has_few(Machine *m, Lang texts) {
 Lang closing_plain_number(Machine *m) {
   Langs *l = &m->set->langs;
   if (m->plain_number != LANG_UNKNOWN) return m->plain_number;
-  const Lang digits = lang_bytes(l, '0', '9'), many = lang_repeat(l, digits, 0, LANG_NO_END);
-  const Lang first = lang_bytes(l, '1', '9');
-  const Lang whole = lang_or(l, lang_byte(l, '0'), lang_then(l, first, many));
-  const Lang fraction = lang_then(l, lang_byte(l, '.'), lang_then(l, many, first));
-  const Lang all = lang_then(l, whole, lang_maybe(l, fraction));
-  const Lang zero = lang_literal(l, "-0", 2);
-  return m->plain_number =
-             lang_and(l, lang_then(l, lang_maybe(l, lang_byte(l, '-')), all), lang_not(l, zero));
+  return m->plain_number = lang_pattern(l, "(?!-0$)-?(?:0|[1-9][0-9]*)(?:\\.[0-9]*[1-9])?");
 }
 
 /* --- values that never run out */

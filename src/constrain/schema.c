@@ -6,6 +6,7 @@
 
 #include "base/hash64.h"
 #include "constrain/lang/numbers.h"
+#include "constrain/lang/regular_expression.h"
 #include "constrain/schema_internal.h"
 
 #define MAX_SCHEMAS 200000
@@ -203,10 +204,7 @@ static Status make_all(SchemaSet *set, Error *err) {
 
 /* The texts of `numbers` except those that end with a fraction of zeros. */
 static Lang without_zero_fraction(Langs *l, Lang numbers) {
-  const Lang zeros = lang_repeat(l, lang_byte(l, '0'), 1, LANG_NO_END);
-  const Lang ending = lang_then(l, lang_byte(l, '.'), zeros);
-  const Lang whole = lang_repeat(l, lang_bytes(l, '-', '9'), 0, LANG_NO_END); /* '-', '.', '/' and digits */
-  return lang_and(l, numbers, lang_not(l, lang_then(l, whole, ending)));
+  return lang_and(l, numbers, lang_not(l, lang_pattern(l, "[-.0-9]*\\.0+")));
 }
 
 static Status compile_all(SchemaSet *set, Error *err) {

@@ -8,6 +8,8 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "constrain/lang/regular_expression.h"
+
 /* --- decimals */
 
 bool decimal_read(const char *text, size_t size, Decimal *out) {
@@ -62,30 +64,17 @@ static Lang digits(Langs *l, uint32_t min, uint32_t max) {
   return lang_repeat(l, lang_bytes(l, '0', '9'), min, max);
 }
 
-static Lang some(Langs *l, const char *bytes) {
-  Lang made = LANG_NONE;
-  for (; *bytes; bytes++) made = lang_or(l, made, lang_byte(l, (unsigned char)*bytes));
-  return made;
+#define FRACTION "(?:\\.[0-9]+)?"
+#define PLAIN    "(?:0|[1-9][0-9]*)" FRACTION
+#define MANTISSA "[1-9]" FRACTION
+#define EXPONENT "[eE][+-]?[0-9]+"
+
+static Lang unsigned_bounded(Numbers numbers) {
+  return lang_pattern(numbers.langs, numbers.exponents ? PLAIN "|" MANTISSA EXPONENT : PLAIN);
 }
 
-static Lang any_fraction(Langs *l) {
-  return lang_maybe(l, lang_then(l, lang_byte(l, '.'), digits(l, 1, LANG_NO_END)));
-}
-
-static Lang any_integer(Langs *l) {
-  return lang_or(l, lang_byte(l, '0'), lang_then(l, lang_bytes(l, '1', '9'), digits(l, 0, LANG_NO_END)));
-}
-
-static Lang any_mantissa(Langs *l) {
-  return lang_then(l, lang_bytes(l, '1', '9'), any_fraction(l));
-}
-
-static Lang any_exponent(Langs *l) {
-  return lang_then(l, some(l, "eE"), lang_then(l, lang_maybe(l, some(l, "+-")), digits(l, 1, LANG_NO_END)));
-}
-
-static Lang signed_any(Langs *l, Lang of) {
-  return lang_then(l, lang_maybe(l, lang_byte(l, '-')), of);
+static Lang with_sign(Langs *l, const char *sign, Lang of) {
+  return lang_then(l, lang_pattern(l, sign), of);
 }
 
 /* --- comparison of texts without a sign */
@@ -110,18 +99,10 @@ static Lang fraction_beyond(Langs *l, Digits d, bool above) {
   return above || d.n_fraction == 0 ? made : lang_or(l, made, LANG_EMPTY);
 }
 
-static Lang same_fraction(Langs *l, Digits d) {
-  Lang zeros = lang_byte(l, '0');
-  if (d.n_fraction == 0)
-    return lang_maybe(l, lang_then(l, lang_byte(l, '.'), lang_repeat(l, zeros, 1, LANG_NO_END)));
-  Lang text = lang_literal(l, d.fraction, (size_t)d.n_fraction);
-  return lang_then(l, lang_byte(l, '.'), lang_then(l, text, lang_repeat(l, zeros, 0, LANG_NO_END)));
-}
-
 /* Texts above (`above`) or below d, with as many integer digits as d and, if `fraction`, any fraction. */
 static Lang same_length_beyond(Langs *l, Digits d, bool above, bool fraction) {
   Lang made = fraction ? fraction_beyond(l, d, above) : LANG_NONE;
-  Lang end = fraction ? any_fraction(l) : LANG_EMPTY;
+  Lang end = fraction ? lang_pattern(l, FRACTION) : LANG_EMPTY;
   for (int i = d.n_integer; i-- > 0;) {
     unsigned char c = (unsigned char)d.integer[i], least = i == 0 && d.n_integer > 1 ? '1' : '0';
     uint32_t rest = (uint32_t)(d.n_integer - 1 - i);
@@ -134,17 +115,14 @@ static Lang same_length_beyond(Langs *l, Digits d, bool above, bool fraction) {
 }
 
 static Lang beyond(Langs *l, Digits d, bool above, bool fraction) {
-  Lang made = same_length_beyond(l, d, above, fraction), end = fraction ? any_fraction(l) : LANG_EMPTY;
+  Lang made = same_length_beyond(l, d, above, fraction),
+       end = fraction ? lang_pattern(l, FRACTION) : LANG_EMPTY;
   uint32_t n = (uint32_t)d.n_integer;
   Lang leading = lang_bytes(l, '1', '9');
   if (above) return lang_or(l, made, lang_then(l, leading, lang_then(l, digits(l, n, LANG_NO_END), end)));
   if (n == 1) return made;
   Lang shorter = lang_or(l, lang_byte(l, '0'), lang_then(l, leading, digits(l, 0, n - 2)));
   return lang_or(l, made, lang_then(l, shorter, end));
-}
-
-static Lang same(Langs *l, Digits d) {
-  return lang_then(l, lang_literal(l, d.integer, (size_t)d.n_integer), same_fraction(l, d));
 }
 
 /* Texts of exponents, after "e", that are above (order 1), equal to (0) or below (-1) `exponent`. */
@@ -173,7 +151,7 @@ static Lang exponent_beyond(Langs *l, int exponent, int order) {
 }
 
 static Lang with_exponent(Langs *l, Lang mantissa, Lang exponent) {
-  return lang_then(l, mantissa, lang_then(l, some(l, "eE"), exponent));
+  return lang_then(l, mantissa, lang_then(l, lang_pattern(l, "[eE]"), exponent));
 }
 
 /* The digits of |d| as in a plain text; `text` is their storage. */
@@ -188,40 +166,35 @@ static Digits plain_digits(const Decimal *d, char text[2 * DECIMAL_MAX_DIGITS + 
   return made;
 }
 
-/* Unsigned texts of numbers above (order 1), equal to (0) or below (-1) |d|. */
-static Lang unsigned_set(Numbers numbers, const Decimal *d, int order) {
+/* Unsigned texts of numbers above (`above`) or below |d|. */
+static Lang unsigned_beyond(Numbers numbers, const Decimal *d, bool above) {
   Langs *l = numbers.langs;
   char text[2 * DECIMAL_MAX_DIGITS + 2];
-  const Digits plain = plain_digits(d, text);
-  Lang made = order == 0 ? same(l, plain) : beyond(l, plain, order > 0, true);
+  const Lang made = beyond(l, plain_digits(d, text), above, true);
   if (!numbers.exponents) return made;
-  if (d->n == 0) return order > 0 ? lang_or(l, made, lang_then(l, any_mantissa(l), any_exponent(l))) : made;
+  if (d->n == 0) return above ? lang_or(l, made, lang_pattern(l, MANTISSA EXPONENT)) : made;
   const Digits mantissa = {d->digits, d->digits + 1, 1, d->n - 1};
-  Lang at_same = order == 0 ? same(l, mantissa) : same_length_beyond(l, mantissa, order > 0, true);
-  if (order < 0) at_same = lang_and(l, at_same, any_mantissa(l));
-  made = lang_or(l, made, with_exponent(l, at_same, exponent_beyond(l, d->exponent, 0)));
-  if (order == 0) return made;
-  return lang_or(l, made, with_exponent(l, any_mantissa(l), exponent_beyond(l, d->exponent, order)));
+  const Lang any = lang_pattern(l, MANTISSA);
+  Lang at_same = same_length_beyond(l, mantissa, above, true);
+  if (!above) at_same = lang_and(l, at_same, any);
+  const Lang parts[] = {made, with_exponent(l, at_same, exponent_beyond(l, d->exponent, 0)),
+                        with_exponent(l, any, exponent_beyond(l, d->exponent, above ? 1 : -1))};
+  return lang_or_all(l, parts, 3);
 }
 
 /* --- sets */
 
 Lang numbers_bounded(Numbers numbers) {
-  Langs *l = numbers.langs;
-  Lang made = lang_then(l, any_integer(l), any_fraction(l));
-  if (numbers.exponents) made = lang_or(l, made, lang_then(l, any_mantissa(l), any_exponent(l)));
-  return signed_any(l, made);
+  return with_sign(numbers.langs, "-?", unsigned_bounded(numbers));
 }
 
 Lang numbers_any(Numbers numbers) {
-  Langs *l = numbers.langs;
-  Lang made = lang_then(l, any_integer(l), any_fraction(l));
-  if (numbers.exponents) made = lang_then(l, made, lang_maybe(l, any_exponent(l)));
-  return signed_any(l, made);
+  return numbers.exponents ? lang_pattern(numbers.langs, "-?" PLAIN "(?:" EXPONENT ")?")
+                           : numbers_bounded(numbers);
 }
 
 Lang numbers_without_fraction(Numbers numbers) {
-  return signed_any(numbers.langs, any_integer(numbers.langs));
+  return lang_pattern(numbers.langs, "-?(?:0|[1-9][0-9]*)");
 }
 
 Lang numbers_multiple(Numbers numbers, uint32_t divisor, unsigned scale) {
@@ -245,19 +218,16 @@ static Lang scientific_integers(Langs *l) {
 
 Lang numbers_integers(Numbers numbers) {
   Langs *l = numbers.langs;
-  Lang zeros = lang_then(l, lang_byte(l, '.'), lang_repeat(l, lang_byte(l, '0'), 1, LANG_NO_END));
-  Lang made = lang_then(l, any_integer(l), lang_maybe(l, zeros));
-  return signed_any(l, numbers.exponents ? lang_or(l, made, scientific_integers(l)) : made);
-}
-
-static Lang negated(Langs *l, Lang of) {
-  return lang_then(l, lang_byte(l, '-'), of);
+  const Lang plain = lang_pattern(l, "(?:0|[1-9][0-9]*)(?:\\.0+)?");
+  return with_sign(l, "-?", numbers.exponents ? lang_or(l, plain, scientific_integers(l)) : plain);
 }
 
 Lang numbers_equal(Numbers numbers, const Decimal *d) {
-  Langs *l = numbers.langs;
-  Lang equal = unsigned_set(numbers, d, 0);
-  return d->n == 0 ? signed_any(l, equal) : d->negative ? negated(l, equal) : equal;
+  OWNED(number_set_release) NumberSet one = {.n_words = 0};
+  Error err;
+  const Status status = number_set_add(numbers, &one, d, &err);
+  if (status != STATUS_OK) langs_fail(numbers.langs, status, err.text);
+  return number_set_lang(numbers, &one);
 }
 
 /* --- many numbers */
@@ -281,9 +251,7 @@ static Status add_word(NumberSet *set, Digits digits, NumberWord word, Error *er
 
 /* Texts that may follow the digits of a number: zeros, or where they have no fraction a point and zeros. */
 static Lang zeros_after(Langs *l, Digits digits) {
-  const Lang zeros = lang_byte(l, '0');
-  if (digits.n_fraction > 0) return lang_repeat(l, zeros, 0, LANG_NO_END);
-  return lang_maybe(l, lang_then(l, lang_byte(l, '.'), lang_repeat(l, zeros, 1, LANG_NO_END)));
+  return lang_pattern(l, digits.n_fraction > 0 ? "0*" : "(?:\\.0+)?");
 }
 
 Status number_set_add(Numbers numbers, NumberSet *set, const Decimal *d, Error *err) {
@@ -299,7 +267,7 @@ Status number_set_add(Numbers numbers, NumberSet *set, const Decimal *d, Error *
   }
   if (!numbers.exponents) return STATUS_OK;
   if (set->exponent_text == LANG_NONE || set->exponent != d->exponent)
-    set->exponent_text = lang_then(l, some(l, "eE"), exponent_beyond(l, d->exponent, 0));
+    set->exponent_text = lang_then(l, lang_pattern(l, "[eE]"), exponent_beyond(l, d->exponent, 0));
   set->exponent = d->exponent;
   word.rest = lang_then(l, zeros_after(l, mantissa), set->exponent_text);
   return add_word(set, mantissa, word, err);
@@ -320,7 +288,7 @@ Lang number_set_lang(Numbers numbers, NumberSet *set) {
   Langs *l = numbers.langs;
   LangWord *words = malloc((set->n_words + 1) * sizeof *words);
   if (!words) return langs_fail(l, STATUS_FAILED, "out of memory"), LANG_NONE;
-  const Lang negative = negated(l, words_of_sign(l, set, words, true));
+  const Lang negative = with_sign(l, "-", words_of_sign(l, set, words, true));
   const Lang made = lang_or(l, negative, words_of_sign(l, set, words, false));
   free(words);
   return made;
@@ -337,18 +305,16 @@ void number_set_release(NumberSet *set) {
 /* The positive or, without `positive`, the negative numbers that are farther from zero than d. PRECOND d has
  * that sign, or is zero */
 static Lang outward(Numbers numbers, const Decimal *d, bool positive) {
-  Lang far = unsigned_set(numbers, d, 1);
-  return positive ? far : negated(numbers.langs, far);
+  Lang far = unsigned_beyond(numbers, d, true);
+  return positive ? far : with_sign(numbers.langs, "-", far);
 }
 
 /* Numbers between d and zero, zero itself, and all numbers of the other sign. PRECOND d is positive if
  * `positive`, else negative */
 static Lang inward(Numbers numbers, const Decimal *d, bool positive) {
   Langs *l = numbers.langs;
-  Lang near = unsigned_set(numbers, d, -1);
-  Lang all = lang_then(l, any_integer(l), any_fraction(l));
-  if (numbers.exponents) all = lang_or(l, all, lang_then(l, any_mantissa(l), any_exponent(l)));
-  return positive ? lang_or(l, near, negated(l, all)) : lang_or(l, negated(l, near), all);
+  const Lang near = unsigned_beyond(numbers, d, false), all = unsigned_bounded(numbers);
+  return positive ? lang_or(l, near, with_sign(l, "-", all)) : lang_or(l, with_sign(l, "-", near), all);
 }
 
 static Lang side(Numbers numbers, const Decimal *d, bool or_equal, bool above) {

@@ -1,9 +1,8 @@
 /* regular_expression.c - parses an expression to a tree and turns the tree into a language; see
  * regular_expression.h.
  *
- * Called by: schema_compile.c, formats.c, grammar.c. Assertions have no language of their own: the tree is
- * compiled from its end, each part in front of the language of what may follow the part. An assertion
- * restricts that language. */
+ * Assertions have no language of their own: the tree is compiled from its end, each part in front of the
+ * language of what may follow the part. An assertion restricts that language. */
 #include "constrain/lang/regular_expression.h"
 
 #include <stdlib.h>
@@ -165,6 +164,15 @@ static Lang compile(Compiler *c, int index, bool at_start, Lang rest) {
   case REGEX_REPEAT: return compile_repeat(c, node, at_start, rest);
   default: return LANG_NONE;
   }
+}
+
+Lang lang_pattern(Langs *langs, const char *expression) {
+  Lang made = LANG_NONE;
+  Error err;
+  const Status status =
+      regular_expression_parse(langs, expression, strlen(expression), REGEX_WHOLE, &made, &err);
+  if (status != STATUS_OK) langs_fail(langs, status, err.text);
+  return made;
 }
 
 Status regular_expression_parse(Langs *langs, const char *text, size_t size, RegexUse use, Lang *out,

@@ -16,3 +16,5 @@ typedef enum { REGEX_WHOLE, REGEX_SOMEWHERE } RegexUse;
 /* The texts of an expression. Mistakes are STATUS_USAGE. */
 Status regular_expression_parse(Langs *langs, const char *text, size_t size, RegexUse use, Lang *out,
                                 Error *err);
+/* The texts that an expression of our own matches from end to end. */
+Lang lang_pattern(Langs *langs, const char *expression);

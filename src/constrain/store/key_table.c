@@ -34,7 +34,7 @@ static void put(KeyTable *table, KeyEntry entry) {
 
 static bool grow(KeyTable *table) {
   const KeyTable old = *table;
-  const size_t n = old.n_slots ? old.n_slots * 2 : 16;
+  const size_t n = old.n_slots ? old.n_slots * 2 : 64;
   KeyEntry *slots = calloc(n, sizeof *slots);
   if (!slots) return false;
   *table = (KeyTable){slots, n, old.count};
