@@ -15,6 +15,7 @@
 #include "constrain/key_order.h"
 #include "constrain/lang/lang_list.h"
 #include "constrain/lang/numbers.h"
+#include "constrain/store/few.h"
 
 enum {
   MAX_STEPS = 120,   /* calls of search() for one mask or byte */
@@ -332,23 +333,11 @@ typedef struct {
 } Mentioned;
 
 static void add_lang(Mentioned *found, Lang lang) {
-  for (uint32_t i = 0; i < found->n_langs; i++)
-    if (found->langs[i] == lang) return;
-  if (found->n_langs == MAX_CELLS) {
-    found->too_many = true;
-  } else {
-    found->langs[found->n_langs++] = lang;
-  }
+  found->too_many |= !few_add(found->langs, &found->n_langs, MAX_CELLS, lang);
 }
 
 static void add_key(Mentioned *found, uint32_t key) {
-  for (uint32_t i = 0; i < found->n; i++)
-    if (found->keys[i] == key) return;
-  if (found->n == MAX_NAMES) {
-    found->too_many = true;
-  } else {
-    found->keys[found->n++] = key;
-  }
+  found->too_many |= !few_add(found->keys, &found->n, MAX_NAMES, key);
 }
 
 enum { MAX_NESTED = 16 }; /* in-place subschemas within one another */

@@ -5,6 +5,7 @@
 #include <string.h>
 
 #include "base/hash64.h"
+#include "constrain/store/few.h"
 
 #define MAX_FORMULAS ((size_t)1 << 22)
 
@@ -58,11 +59,6 @@ Formula formula_not(Formulas *formulas, Formula a) {
   return add(formulas, (FormulaNode){.kind = FORMULA_NOT, .atoms = node->atoms, .a = a});
 }
 
-static int by_number(const void *a, const void *b) {
-  uint32_t x = *(const uint32_t *)a, y = *(const uint32_t *)b;
-  return (x > y) - (x < y);
-}
-
 /* Makes a node of the list at the end of `lists`, and keeps the list only if the node is new. */
 static Formula add_list(Formulas *f, FormulaKind kind, size_t start, size_t n) {
   FormulaNode node = {.kind = (uint8_t)kind, .a = (uint32_t)start, .b = (uint32_t)n};
@@ -95,13 +91,13 @@ Formula formula_join(Formulas *formulas, FormulaKind kind, const Formula *parts,
   f->lists_count = start;
   if (count == 0) return neutral;
   Formula *list = f->lists + start;
-  if (count > 1) qsort(list, count, sizeof *list, by_number);
+  if (count > 1) qsort(list, count, sizeof *list, number_order);
   size_t kept = 0;
   for (size_t i = 0; i < count; i++)
     if (kept == 0 || list[kept - 1] != list[i]) list[kept++] = list[i];
   for (size_t i = 0; i < kept; i++)
     if (f->nodes[list[i]].kind == FORMULA_NOT &&
-        bsearch(&f->nodes[list[i]].a, list, kept, sizeof *list, by_number))
+        bsearch(&f->nodes[list[i]].a, list, kept, sizeof *list, number_order))
       return absorbing;
   return kept == 0 ? neutral : kept == 1 ? list[0] : add_list(f, kind, start, kept);
 }
@@ -122,7 +118,7 @@ Formula formula_or(Formulas *formulas, Formula a, Formula b) {
 static Formula one_of_open(Formulas *f, Formula *parts, size_t n) {
   Formula twice = FORMULA_TRUE;
   size_t kept = 0;
-  if (n > 1) qsort(parts, n, sizeof *parts, by_number);
+  if (n > 1) qsort(parts, n, sizeof *parts, number_order);
   for (size_t i = 0, end; i < n; i = end) {
     for (end = i + 1; end < n && parts[end] == parts[i];) end++;
     const Formula part = parts[i];

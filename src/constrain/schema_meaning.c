@@ -7,6 +7,7 @@
 #include <string.h>
 
 #include "constrain/schema_internal.h"
+#include "constrain/store/few.h"
 
 enum { UNKNOWN, BEING_MADE, MADE };
 enum { MAX_DEPTH = 1000 }; /* recursion from a schema to those whose meaning it needs */
@@ -55,11 +56,6 @@ static Exactly exactly(Langs *l, const Lang *parts, size_t n) {
   return either(l, exactly(l, parts, n / 2), exactly(l, parts + n / 2, n - n / 2));
 }
 
-static int by_lang(const void *a, const void *b) {
-  const Lang x = *(const Lang *)a, y = *(const Lang *)b;
-  return (x > y) - (x < y);
-}
-
 /* Strings that exactly one of the languages contains. A language of one value (lang_is_single()) that occurs
  * twice in the list adds nothing: its strings are in two languages. */
 static Lang exactly_one(Langs *l, const Lang *parts, size_t n) {
@@ -75,8 +71,8 @@ static Lang exactly_one(Langs *l, const Lang *parts, size_t n) {
       single[n_single++] = parts[i];
     }
   }
-  qsort(sorted, n_others, sizeof *sorted, by_lang);
-  qsort(single, n_single, sizeof *single, by_lang);
+  qsort(sorted, n_others, sizeof *sorted, number_order);
+  qsort(single, n_single, sizeof *single, number_order);
   singles.any = lang_or_many(l, single, n_single);
   for (size_t i = 0; i < n_single; i++)
     if ((i == 0 || single[i - 1] != single[i]) && (i + 1 == n_single || single[i + 1] != single[i]))
@@ -282,7 +278,7 @@ static bool are_tagged_by(SchemaSet *set, const NumberList *list, uint32_t key) 
              lang_push(&set->langs, schema_strings(set, member->schema));
   }
   Lang *constants = n > 0 ? set->langs.stack + start : NULL;
-  if (tagged && n > 0) qsort(constants, n, sizeof *constants, by_lang);
+  if (tagged && n > 0) qsort(constants, n, sizeof *constants, number_order);
   for (size_t i = 1; i < n && tagged; i++) tagged = constants[i] != constants[i - 1];
   set->langs.n_stack = start;
   return tagged;

@@ -61,7 +61,6 @@ static Lang lang_of(Maker *m, int index) {
   Langs *l = m->langs;
   const GbnfNode *node = &m->tree->nodes[index];
   const size_t start = l->n_stack;
-  Lang made = LANG_NONE;
   if (!langs_work(l, 4)) return LANG_NONE;
   switch ((GbnfKind)node->kind) {
   case GBNF_TOKEN: return LANG_NONE; /* never asked for */
@@ -73,10 +72,7 @@ static Lang lang_of(Maker *m, int index) {
   case GBNF_SEQUENCE:
   case GBNF_EITHER:
     for (int i = node->child; i >= 0; i = m->tree->nodes[i].next) lang_push(l, lang_of(m, i));
-    if (node->kind == GBNF_EITHER) return lang_join_pushed(l, start, lang_or_many);
-    made = lang_sequence(l, start);
-    l->n_stack = start;
-    return made;
+    return node->kind == GBNF_SEQUENCE ? lang_sequence(l, start) : lang_join_pushed(l, start, lang_or_many);
   case GBNF_REPEAT: return lang_repeat(l, lang_of(m, node->child), node->min, node->max);
   }
   return LANG_NONE;

@@ -9,6 +9,7 @@
 
 #include "base/hash64.h"
 #include "constrain/lang/byte_classes.h"
+#include "constrain/store/few.h"
 
 #define MAX_EXPRESSIONS        ((size_t)1 << 21)
 #define MAX_PARTS_KEPT         ((size_t)1 << 25) /* parts of all unions and intersections */
@@ -148,15 +149,10 @@ Lang lang_sequence(Langs *langs, size_t start) {
   return made;
 }
 
-static int by_number(const void *a, const void *b) {
-  uint32_t x = *(const uint32_t *)a, y = *(const uint32_t *)b;
-  return (x > y) - (x < y);
-}
-
 /* Sorts numbers, which are few or nearly in order most of the time. */
 static void sort_numbers(uint32_t *list, size_t n) {
   if (n > 64) {
-    qsort(list, n, sizeof *list, by_number);
+    qsort(list, n, sizeof *list, number_order);
     return;
   }
   for (size_t i = 1; i < n; i++) {
@@ -211,7 +207,7 @@ static ptrdiff_t join_sets(Langs *langs, LangKind kind, uint32_t *list, size_t n
 }
 
 static bool lists_have(const uint32_t *list, size_t n, uint32_t value) {
-  return bsearch(&value, list, n, sizeof value, by_number) != NULL;
+  return bsearch(&value, list, n, sizeof value, number_order) != NULL;
 }
 
 /* Simplifies the sorted list; returns the number of parts kept, or -1 if the whole is `absorbing`. */

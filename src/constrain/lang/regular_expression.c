@@ -28,25 +28,16 @@ static Lang plain(Compiler *c, int index) {
   Langs *l = c->langs;
   const RegexNode *node = &c->tree->nodes[index];
   const size_t start = l->n_stack;
-  Lang made = LANG_EMPTY;
   if (!langs_work(l, 4)) return LANG_NONE;
   switch (node->kind) {
   case REGEX_SET: return node->lang;
   case REGEX_REPEAT: return lang_repeat(l, plain(c, node->child), node->min, node->max);
   case REGEX_SEQUENCE:
-    if (!push_children(c, node)) break;
-    while (l->n_stack > start) {
-      const int part = (int)l->stack[--l->n_stack];
-      made = lang_then(l, plain(c, part), made);
-    }
-    return made;
   case REGEX_EITHER:
     for (int i = node->child; i >= 0; i = c->tree->nodes[i].next) lang_push(l, plain(c, i));
-    return lang_join_pushed(l, start, lang_or_many);
-  default: break;
+    return node->kind == REGEX_SEQUENCE ? lang_sequence(l, start) : lang_join_pushed(l, start, lang_or_many);
+  default: return LANG_NONE;
   }
-  l->n_stack = start;
-  return LANG_NONE;
 }
 
 static Lang compile(Compiler *c, int index, bool at_start, Lang rest);

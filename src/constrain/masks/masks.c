@@ -15,6 +15,7 @@
 #include "base/hash64.h"
 #include "constrain/frames.h"
 #include "constrain/lex.h"
+#include "constrain/store/few.h"
 
 #define KEPT_BYTES  ((size_t)12 << 20) /* of a KnownTable's values; if they take more, all are released */
 #define MAX_TELLING 16
@@ -34,13 +35,7 @@ static void known_clear(KnownTable *table) {
 /* Adds a language of keys to masks->telling (masks.h) unless it is there; if MAX_TELLING are there, only
  * notes that there are more. */
 static void add_telling(Masks *masks, Lang lang) {
-  for (uint32_t i = 0; i < masks->n_telling; i++)
-    if (masks->telling[i] == lang) return;
-  if (masks->n_telling == MAX_TELLING) {
-    masks->tells = false;
-  } else {
-    masks->telling[masks->n_telling++] = lang;
-  }
+  masks->tells &= few_add(masks->telling, &masks->n_telling, MAX_TELLING, lang);
 }
 
 void masks_close(Masks *masks) {
