@@ -96,8 +96,9 @@ typedef struct {
 
 /* Memory of AltUp's streams (layers/altup.h); zeros in other models. S: altup.n * hidden */
 typedef struct {
-  float *streams, *projected; /* streams [max_chunk][S]; projected [max_logit_rows][S]: by streams_out */
-  void *ranks;                /* f16 [max_chunk][laurel_rank, padded] */
+  float *streams,
+      *projected; /* streams [max_chunk][S]; projected [max_logit_rows][S]: streams_out's products */
+  void *ranks;    /* f16 [max_chunk][laurel_rank, padded] */
 } AltupState;
 
 /* Memory for choosing the positions that a row attends to (layers/index.h); zeros in other models. */

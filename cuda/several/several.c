@@ -116,8 +116,8 @@ static Status ask_gpus(const BackendOptions *options, bool *reach, int which[2],
   return STATUS_OK;
 }
 
-/* *by_nccl: the GPUs are to use NCCL. *reach: they reach each other's memory; several processes are not
- * asked, and *reach is true. which: two GPUs that do not reach each other's memory. */
+/* *by_nccl: the GPUs are to use NCCL. *reach: they reach each other's memory; true, unasked, if each GPU has
+ * a process. which: two GPUs that do not reach each other's memory. */
 static Status find_sums(const BackendOptions *options, bool *reach, int which[2], bool *by_nccl, Error *err) {
   *reach = true;
   if (!options->ranks) TRY(ask_gpus(options, reach, which, err));

@@ -12,7 +12,8 @@
 #include "base/terminal_text.h"
 #include "base/utf8.h"
 
-/* Replaces escape sequences and broken UTF-8: names in messages come from unchecked files. */
+/* Puts '?' for each character that steers a terminal, newlines too, and for bytes of broken UTF-8: names in
+ * messages come from unchecked files. */
 static void make_printable(char *text) {
   unsigned char *p = (unsigned char *)text, *end = p;
   while (*end) end++;

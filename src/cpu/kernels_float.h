@@ -2,10 +2,10 @@
  * contiguous and groups of inputs share a scale (LINEAR_FP8 and LINEAR_FP4 in model.h).
  *
  * Part of kernels.c. A weight is the product of its number and its scale, rounded once; sums are those of
- * kernels_dense.h. With 16 lanes, FP4's 16 codes are broadcast as one 64-bit word; its halves alternate in
- * the lanes. Lane l holds input l / 2 of the first 8 inputs for even l, of the last 8 for odd l. A single row
- * of inputs is brought to this order (awq_to_lanes()), and its sums back from it. With more rows, the weights
- * are brought to the natural order. */
+ * kernels_dense.h. With 16 lanes, the codes of 16 inputs in FP4 are broadcast as one 64-bit word, whose
+ * halves alternate in the lanes. Lane l holds input l / 2 of the first 8 inputs for even l, of the last 8
+ * for odd l. A single row of inputs is brought to this order (awq_to_lanes()), and its sums back from it.
+ * With more rows, the weights are brought to the natural order. */
 #pragma once
 
 #include "cpu/kernels_dense.h"

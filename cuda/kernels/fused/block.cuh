@@ -774,9 +774,9 @@ template <int kParts> constexpr bool kHasNoZeros = kHasFactors<kParts> || kIsHal
 /* step_x_scales() */
 template <int kParts> constexpr int kXScales = step_x_scales(kParts);
 
-/* The offset of the lane's word within a group of quantised x. 64 inputs take half_bytes. Each lane t has 16
- * bytes of them: four words of layout.cuh in the order of operand_of(). FP4, FP8, fp16: 8 bytes for each
- * lane. */
+/* The offset of the lane's word within a group of quantised x. Each 64 inputs take half_bytes. In them the
+ * words of the four lanes with the same t = lane % 4 are neighbours, in the order of operand_of(). FP4, FP8,
+ * fp16: 8 bytes for each lane. */
 template <int kParts> __device__ __forceinline__ int word_at(int lane, int half_bytes) {
   if (kHasNoZeros<kParts>) return lane * 8;
   const int t = lane & 3, g = lane >> 2;

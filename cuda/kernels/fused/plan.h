@@ -375,8 +375,9 @@ typedef struct {
 } StepMix;
 
 /* The number of clusters that share a KV head. They divide its query heads, and each computes the head's key
- * and value. Heads are shared where clusters without a head would otherwise wait long: with experts, where
- * the chosen experts' weights are few bytes, and where KV heads are few (hybrids, each of several GPUs).
+ * and value. Heads are shared where clusters without a head would otherwise wait long: with experts, since
+ * the chosen experts' weights are few bytes; in hybrids and where several GPUs share a model, since a GPU has
+ * few KV heads there.
  * Except in hybrids, all clusters that attend have the same number of query heads. Varied experts may have
  * fewer sharers, because a cluster has whole packs of queries (step_plan_heads()). Not for latent attention:
  * step_latent_clusters(). */

@@ -16,8 +16,8 @@
  * and all multiplying would still be to do. Where the choice is known early (down), the first weights are
  * requested before the wait for the previous kernel.
  *
- * Column i of the first tile's product holds the sums of its inputs 16 i .. 16 i + 15; column 4 + i holds
- * those of the second tile. Both products take the same operand b: x, masked to columns i and 4 + i. Columns
+ * Column i of the first tile's product, and column 4 + i of the second tile's, hold the sums of that tile's
+ * inputs 16 i .. 16 i + 15. Both products take the same operand b: x, masked to columns i and 4 + i. Columns
  * in which a tile meets the other tile's x are not read.
  *
  * PRECOND  FP8: groups of a multiple of 128 inputs; x is 16-byte aligned; summed: x is [n_chosen][inputs

@@ -298,7 +298,7 @@ template <class W, int kBlockIn, int kIntBytes, int kTokens> struct DotLoop {
     }
   }
 
-  /* Writes the sums of the tile row to to[kTokens][16]. */
+  /* Sets to[kTokens][16]: the sums of the tile row. */
   __device__ __forceinline__ void store(float *to, int lane) {
 #pragma unroll
     for (int m = 0; m < kTokens; m++)

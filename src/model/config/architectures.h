@@ -281,7 +281,8 @@ const Architecture *architecture_find(const char *architecture, const char *mode
 /* The row of this architecture; architecture NULL: of this model_type. NULL: no such row. */
 const Multimodal *multimodal_find(const char *architecture, const char *model_type);
 
-/* The row of this model_type, also of text parts alone; NULL if there is none. */
+/* The row of this model_type. Unlike architecture_find() it also finds rows that are only the text part of a
+ * multimodal model. NULL: no such row. */
 const Architecture *architecture_of_type(const char *model_type);
 
 /* The row of the text part of `whole`. model_type: that of the text part's config, NULL if it has none.

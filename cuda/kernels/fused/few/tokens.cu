@@ -1,5 +1,6 @@
 /* few/tokens.cu - the kernels of several tokens of one sequence (few/kernel.cuh). Each kernel costs nvcc
- * seconds. So only one form has kernels for debugging, and only one those that copy the residual stream. */
+ * seconds. So only one form has kernels for debugging, and only one has kernels that copy the residual
+ * stream. */
 #include "cuda/kernels/fused/few/kernel.cuh"
 
 namespace step {

@@ -26,8 +26,8 @@ C_BEGIN
 /* Bytes of the screen, rows and tails. */
 size_t screen_bytes(const StepShape *shape);
 
-/* Enqueues a kernel that makes the screen of lm_head, fp16 [n_out][n_in] without gaps. `screen` has
- * screen_bytes() bytes of device memory. PRECOND n_in is a multiple of 8. */
+/* Enqueues a kernel that makes the screen of lm_head. lm_head is fp16 [n_out][n_in] without gaps. `screen`
+ * has screen_bytes() bytes of device memory. PRECOND n_in is a multiple of 8. */
 Status screen_make(const DeviceLinear *lm_head, void *screen, cudaStream_t stream, Error *err);
 
 /* Enqueues the computation of all logits [n_out] from lm_head's input x, fp16 [n_in], 16-byte aligned. A

@@ -62,8 +62,8 @@ struct Args {
 #ifdef __CUDA_ARCH_FEAT_SM90_ALL
 
 /* Calls work(at, n) for each part of a tile that is the block's, in order: its n steps from the cursor `at`
- * on. Whole tiles are taken in rounds over all blocks. So blocks read the same W and x at the same time, and
- * L2 holds the W of all. */
+ * on. Whole tiles are taken in rounds: each block has one tile of a round. So blocks read the same W and x at
+ * about the same time, and L2 holds all W that a round reads. */
 template <class Work> __device__ __forceinline__ void for_each_part(const Args &a, Work work) {
   const stream_k::Work &w = a.work;
   const bool whole = w.n_blocks <= w.n_tiles;
