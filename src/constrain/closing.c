@@ -1,9 +1,9 @@
 /* closing.c - searches whether open arrays and objects can close; see closing.h.
  *
- * A step of the search begins a member or an item and chooses one set of verdicts for it. It does not write a
- * value: it only asks whether a value with these verdicts exists. Where items may not repeat, values matter:
- * the search tries each value of a language with few values, and assumes that a language with many has one
- * that was not yet used. Members are tried in one order (KeyOrder): the order never changes the result. */
+ * A step of the search begins a member or an item and chooses one set of verdicts for it. The step writes no
+ * value: it asks whether a value with these verdicts exists. Where items may not repeat, values matter, too.
+ * Then the search tries each value of a language with few values. It assumes that a language with many values
+ * has an unused one. Members are tried in one order (KeyOrder), which never changes the result. */
 #include "constrain/closing.h"
 
 #include <stdio.h>
@@ -79,7 +79,7 @@ static bool try_value(void *user, const char *bytes, size_t size) {
   return v->best != CLOSE_SURE;
 }
 
-/* The Closing of the frame after a child that is one of the texts: the best over all texts. */
+/* The best Closing that the frame has after a child in `texts`. */
 static Closing after_texts(Machine *m, const Frame *frame, const bool *verdicts, JsonKind kind, Lang texts) {
   Langs *l = &m->set->langs;
   Values values = {.m = m, .kind = kind, .frame = frame, .verdicts = verdicts};
@@ -101,7 +101,7 @@ typedef struct {
   uint32_t n_true, n_false;
 } Cube;
 
-/* Results of searches: each formula over ATOM_GOAL is true for the sets of verdicts (which goals the child
+/* Results of searches. Each formula over ATOM_GOAL is true for the sets of verdicts (which goals the child
  * satisfies) that had this result. */
 typedef struct {
   Formula sure;   /* the frame can close */
@@ -148,9 +148,9 @@ static bool text_exists(Machine *m, const Cube *cube) {
          lang_is_alive(l, lang_and(l, cube->numbers, m->set->bounded_number));
 }
 
-/* The Closing of the frame after its child. In a search, a child that changes no goal brings the frame no
- * nearer to its end: that is CLOSE_NEVER, unless prefixItems has further items or goals name counts. In an
- * array such a child stands for several items, up to just below the next count that a goal names. */
+/* The Closing of the frame after its child. In a search it is CLOSE_NEVER if the child changes no goal, since
+ * the frame is no nearer to its end, unless prefixItems has further items or goals name counts. In an array
+ * such a child stands for several items: the count rises to just below the next count of a goal. */
 static Closing after_any(const Split *s, const Frame *at) {
   Machine *m = s->m;
   const Formulas *f = formulas_of(m);
@@ -177,7 +177,7 @@ static Closing after_any(const Split *s, const Frame *at) {
   after->count = next - 1;
   const Closing found = closing_of(m, after);
   if (found == CLOSE_SURE || !(frame_atoms(m, after) & ATOM_BIT(ATOM_MAX_COUNT))) return found;
-  after->count = count; /* with maxItems another goal may need the items that the child stood for */
+  after->count = count; /* another goal with maxItems may need the items that the child stood for */
   after->print = 0;
   return better(found, closing_of(m, after));
 }
@@ -195,8 +195,8 @@ static Closing judge_hashed(const Split *s, const Cube *cube) {
   return best == CLOSE_SURE ? best : better(best, container_exists(m, s->frame, cube));
 }
 
-/* The Closing of the frame after a child that has the cube's verdicts, if such a child exists. `at` is the
- * frame with these verdicts put into its goals. */
+/* The Closing of the frame after a child that has the cube's verdicts; CLOSE_NEVER if no such child exists.
+ * `at` is the frame with these verdicts put into its goals. */
 static Closing judge(const Split *s, const Frame *at, const Cube *cube) {
   Machine *m = s->m;
   if (s->frame->hashing) return judge_hashed(s, cube);
@@ -217,8 +217,8 @@ static Formula put_verdict(void *user, const FormulaNode *atom, Formula itself) 
   return atom->a == v->schema ? (Formula)v->verdict : itself;
 }
 
-/* The frame with the verdict of the child's `schema` put into its goals; the frame itself if no goal names
- * `schema`, or after a failure. */
+/* The frame with the verdict of the child's `schema` put into its goals. It is the frame itself if no goal
+ * names `schema`, or after a failure. */
 static const Frame *with_verdict(Machine *m, const Frame *frame, uint32_t schema, bool verdict) {
   Verdict v = {schema, verdict};
   Frame *made = frame_copy(m, frame, frame->n_goals, 0);
@@ -231,8 +231,8 @@ static const Frame *with_verdict(Machine *m, const Frame *frame, uint32_t schema
   return changed ? made : frame;
 }
 
-/* The texts of `from` that are in `by` or, if !verdict, are not. Two languages of one value each are
- * equal or disjoint. */
+/* The texts of `from` that are in `by`; without `verdict`, those that are not. Two languages of one value
+ * each are equal or disjoint. */
 static Lang with_lang_verdict(Langs *l, Lang from, Lang by, bool verdict) {
   if (lang_is_single(l, from) && lang_is_single(l, by)) return (from == by) == verdict ? from : LANG_NONE;
   return lang_and(l, from, verdict ? by : lang_not(l, by));
@@ -261,7 +261,7 @@ static bool narrow(const Split *s, uint32_t child, bool verdict, Cube *cube) {
   return may;
 }
 
-/* `with` if the goal comes true, else `without`. */
+/* `with` if the goal comes true, `without` if not. */
 static Formula by_verdict(Formulas *f, Formula goal, Formula with, Formula without) {
   if (with == without) return with;
   return formula_or(f, formula_and(f, goal, with), formula_and(f, formula_not(f, goal), without));
@@ -403,7 +403,7 @@ static Closing with_key(Machine *m, const Frame *frame, uint32_t key) {
   return frame_has_had(frame, it->bytes, it->size) ? CLOSE_NEVER : with_member(m, frame, it->bytes, it->size);
 }
 
-/* The keys of `within` that are in each language for which `cell` has a bit, and in no other. */
+/* The keys of `within` that are in each language with a bit in `cell`, and in no other language. */
 static Lang cell_lang(Machine *m, const Mentioned *found, uint32_t cell, Lang within) {
   Langs *l = &m->set->langs;
   for (uint32_t i = 0; i < found->n_langs; i++)
@@ -411,7 +411,7 @@ static Lang cell_lang(Machine *m, const Mentioned *found, uint32_t cell, Lang wi
   return lang_text(l, within);
 }
 
-/* A key of a language; rest: the language without this key and the examples before it. */
+/* A key of a language. `rest` is the language without this key and the examples before it. */
 typedef struct {
   Lang rest;
   uint32_t size;
@@ -441,8 +441,8 @@ static const Example *example_of(Machine *m, Lang keys, uint32_t n) {
   return made;
 }
 
-/* The Closing of the frame if a member begins with a key of `keys` that is new, and unnamed by any keyword of
- * any schema. Named keys may have another effect: those with which a member may begin are added to *named. */
+/* The Closing of the frame after a member with a new key of `keys` that no keyword of any schema names. Named
+ * keys may have another effect. *named gets those with which a member may begin. */
 static Closing with_other_key(Machine *m, const Frame *frame, Lang keys, Lang *named) {
   Langs *l = &m->set->langs;
   char key[24];
@@ -473,8 +473,8 @@ static const Frame *in_order(Machine *m, const Frame *frame) {
   return made->order ? made : frame;
 }
 
-/* Keys and languages that frame_rest() mentions. With ATOM_SAME in it, other goals of the value decide which
- * members are evaluated: then the formulas of all goals and their negations count, too. */
+/* Keys and languages that frame_rest() mentions. If the rest has ATOM_SAME, other goals of the value decide
+ * which members are evaluated. Then the formulas of all goals and their negations count, too. */
 static Mentioned mentioned_of(Machine *m, const Frame *frame) {
   Mentioned found = {.n = 0};
   const Formula rest = frame_rest(m, frame);
@@ -509,9 +509,9 @@ static Closing search_object(Machine *m, const Frame *frame) {
   return best;
 }
 
-/* Unnamed keys are those that no keyword of the frame's schemas names. Returns `keys` without those unnamed
- * ones with which no member may begin. *all = true if there are no such keys, so that it returns `keys`. Else
- * the result lacks the named keys, too, unless `keys` is LANG_ALL. */
+/* Unnamed keys are those that no keyword of the frame's schemas names. Takes the unnamed keys with which no
+ * member may begin out of `keys`. *all is true if there are none: the result is `keys`. Otherwise the result
+ * lacks the named keys, too, unless `keys` is LANG_ALL. */
 static Lang unnamed_keys(Machine *m, const Frame *frame, const Mentioned *found, const KeyOrder *order,
                          Lang keys, bool *all) {
   Langs *l = &m->set->langs;
@@ -590,8 +590,8 @@ Lang closing_keys(Machine *m, const Frame *frame, const KeyOrder *order, Lang ke
   return known->keys;
 }
 
-/* CLOSE_SURE if the value may end here and, in a uniqueItems array, the values around it can close after it,
- * up to that array. */
+/* CLOSE_SURE if the value may end here. In a uniqueItems array the values around it, up to that array, must
+ * be able to close after it, too. */
 static Closing ending(Machine *m, const Frame *frame) {
   bool verdicts[MAX_GOALS];
   Closing closing = frame_may_end(m, frame, verdicts) ? CLOSE_SURE : CLOSE_NEVER;
@@ -622,8 +622,8 @@ static Closing search(Machine *m, const Frame *frame) {
   return better(found, ends);
 }
 
-/* CLOSE_UNSURE is kept as the search's budget_of(): KEPT_UNSURE, more than any Closing, plus the steps left,
- * in quarters (FEWER_STEPS) of MAX_STEPS. A search with the same budget or less would not find more. */
+/* CLOSE_UNSURE is kept as the search's budget_of(): KEPT_UNSURE plus the steps left in quarters (FEWER_STEPS)
+ * of MAX_STEPS. KEPT_UNSURE is more than any Closing. A search with no larger budget would not find more. */
 enum { KEPT_UNSURE = 16, FEWER_STEPS = 4 };
 
 static uint32_t budget_of(const Machine *m) {
@@ -650,7 +650,7 @@ static bool narrows_by_unique(const Formulas *f, Formula formula) {
   return true;
 }
 
-/* False if the array could not close even if items might repeat: a cheaper test than the search. */
+/* False if the array could not close even with items that repeat. This test is cheaper than the search. */
 static bool closes_repeating(Machine *m, const Frame *frame, Formula rest) {
   if (!narrows_by_unique(formulas_of(m), rest)) return true;
   const ArenaMark mark = machine_mark(m);
@@ -705,8 +705,8 @@ static Lang without_number(Machine *m, Lang texts, const Decimal *d) {
   return lang_and(l, texts, lang_not(l, numbers_equal((Numbers){l, m->set->options.exponents}, d)));
 }
 
-/* True if the text need not be taken out, because another text of v->texts goes on after it: a prefix of that
- * text is never refused. A number has to go on as another number, not as another spelling of this one. */
+/* True if another text of v->texts begins with this one, which then need not be taken out: a prefix of an
+ * allowed text is never refused. A number must go on as another number, not as another spelling. */
 static bool begins_others(const Values *v, const char *bytes, size_t size) {
   static const char zeros[] = ".000000000000000000000000000000";
   Langs *l = &v->m->set->langs;
@@ -721,7 +721,7 @@ static bool begins_others(const Values *v, const char *bytes, size_t size) {
   return false;
 }
 
-/* Takes a text out of v->texts if it is a dead end; false once it has taken CLOSING_FEW out. */
+/* Takes a text out of v->texts if it is a dead end. False after CLOSING_FEW texts have been taken out. */
 static bool drop_text(void *user, const char *bytes, size_t size) {
   Values *v = user;
   Machine *m = v->m;
@@ -747,8 +747,8 @@ static int longest_first(const void *a, const void *b) {
   return (x->size < y->size) - (x->size > y->size);
 }
 
-/* Calls drop_text() for the last MAX_SCANNED strings or numbers of the text. Longer ones come first: a
- * text may stay if it is the beginning of a longer one that was not taken out. */
+/* Calls drop_text() for the last MAX_SCANNED strings or numbers of the text, long ones first: a text may stay
+ * if a longer one that begins with it was not taken out. */
 static void drop_written(Machine *m, Values *values, uint32_t text_size) {
   Written written[MAX_SCANNED];
   uint32_t n = 0;

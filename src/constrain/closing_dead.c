@@ -38,8 +38,8 @@ typedef struct {
   size_t next; /* index of the next schema_part() */
 } Visit;
 
-/* The numbers of all subschemas but `true` and `false`, each after those that it names, except in cycles;
- * NULL without memory. */
+/* The numbers of all subschemas but `true` and `false`. Each comes after those that it names, except in
+ * cycles. NULL without memory. */
 static uint32_t *inner_first(const SchemaSet *set) {
   uint32_t *order = malloc(set->count * sizeof *order), n_order = 0;
   Visit *visits = malloc(set->count * sizeof *visits);

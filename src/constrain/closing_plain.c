@@ -27,16 +27,16 @@ static void add_judge(const FormulaNode *part, Judges *judges) {
   if (!judges->too_many) judges->schemas[judges->n++] = part->a;
 }
 
-/* The schema that a judge has for a member with the key; SCHEMA_NONE: any value. PRECOND the judge has no
- * patterns */
+/* The schema that a judge has for a member with the key; SCHEMA_NONE if it allows any value. PRECOND the
+ * judge has no patterns */
 static uint32_t member_schema(const Machine *m, uint32_t judge, uint32_t key) {
   const Schema *s = &m->set->schemas[judge];
   const KeySchema *named = schema_property(s, key);
   return named ? named->schema : s->additional;
 }
 
-/* True if some value of a member with the key is known to satisfy all judges, or if one judge allows no such
- * member and the key is not required. `key` UINT32_MAX: a key that no judge names. */
+/* True if some value of a member with the key is known to satisfy all judges. Also true if one judge allows
+ * no such member and the key is not required. `key` UINT32_MAX: a key that no judge names. */
 static bool key_is_free(Machine *m, const Judges *judges, uint32_t key, bool required) {
   Langs *l = &m->set->langs;
   Lang strings = LANG_ALL, numbers = LANG_ALL;
@@ -79,8 +79,8 @@ static bool required_are_free(Machine *m, const Schema *judge, const FormulaNode
   return true;
 }
 
-/* True if each member that some judge names, or that one of the two lists requires, can be written
- * independently of the others. */
+/* True if members can be written independently of one another: those that some judge names, and those that
+ * one of the two lists requires. */
 static bool judges_are_free(Machine *m, const Judges *judges, const FormulaNode *lists[2]) {
   const Formulas *f = formulas_of(m);
   size_t n_keys = 0;
@@ -210,8 +210,8 @@ Formula closing_without_unique(Machine *m, Formula rest) {
   return formula_map(formulas_of(m), rest, ATOM_BIT(ATOM_UNIQUE), ever_unique, NULL);
 }
 
-/* True if an array or object whose formula is `rest` can close in endlessly many ways: by further members or
- * items, or by one child that is_abundant(). `frame` is the open array or object; NULL: it has not begun. */
+/* True if an array or object with the formula `rest` can close in endlessly many ways: by further members or
+ * items, or by one child that is_abundant(). `frame`: the open array or object; NULL: not begun. */
 static bool rest_is_abundant(Machine *m, const Frame *frame, Formula rest, FrameKind kind, int depth) {
   const Formulas *f = formulas_of(m);
   const Formula others = closing_without_unique(m, rest);

@@ -80,7 +80,7 @@ static Status refuse_dead(const SchemaSet *set, Error *err) {
 
 enum { MANY_PARTS = 64 }; /* a schema with fewer parts is not tried, unless it is the root */
 
-/* True if the schema names so many subschemas and keys that searching its arrays or objects may be hard. */
+/* True if the schema has so many subschemas and keys that a search in its arrays or objects may be hard. */
 static bool has_many_parts(const Schema *s) {
   return s->any_of.count + s->one_of.count + s->all_of.count + s->constants.count + s->dependents.count +
              s->needed_keys.count + s->properties.count >=
@@ -97,7 +97,7 @@ static void try_bytes(Machine *m, const JsonState *state, int first, int last) {
   }
 }
 
-/* Begins an object's first key, and its first member with the first key in `properties` of its schemas. */
+/* Begins an object and a first key, then a member with the first key in `properties` of its schemas. */
 static void try_object(Machine *m, JsonState state) {
   if (!machine_push(m, &state, '{')) return;
   const Frame *object = state.top;
@@ -107,8 +107,8 @@ static void try_object(Machine *m, JsonState state) {
   if (key) frame_next_member(m, object, key->bytes, key->size);
 }
 
-/* Begins an object, array, string and number of the schema, up to the first member or item, only to find out
- * whether that meets a limit of the machine (machine_check()). */
+/* Begins an object, array, string and number of the schema, up to the first member or item. The caller asks
+ * machine_check() whether that met a limit of the machine. */
 static void try_beginnings(Machine *m, uint32_t schema) {
   JsonState begun, next;
   machine_release(m, (ArenaMark){0, 0});
@@ -122,9 +122,9 @@ static void try_beginnings(Machine *m, uint32_t schema) {
   if (machine_push(m, &next, '1')) try_bytes(m, &next, '.', '9');
 }
 
-/* Tries schemas that are likely to be too hard, so that they are refused now and not within an answer. A
- * schema that is too hard if its keys come in order is also refused for texts that are only judged, whose
- * keys may come in any order. */
+/* Tries schemas that are likely to be too hard, so that they are refused now and not within an answer. Texts
+ * that are only judged may have their keys in any order. For them a schema is also refused if it is too hard
+ * with its keys in order. */
 static Status try_hard_schemas(Machine *m, Error *err) {
   SchemaSet *set = m->set;
   const bool ordered = set->options.ordered_keys;
@@ -144,7 +144,7 @@ static Status try_hard_schemas(Machine *m, Error *err) {
   return status;
 }
 
-/* Makes the first mask, which is kept, so that a constraint that is too hard is refused now. */
+/* Makes and keeps the first mask, so that a constraint that is too hard is refused now. */
 static Status try_first_mask(Constraint *c, Error *err) {
   OWNED(mem_release) uint64_t *mask = NULL;
   TRY(NEW(mask, c->vocabulary->n_words, "masks", err));
@@ -262,7 +262,7 @@ static bool is_at_start(const Constraint *c) {
   return c->state.n_text == c->n_space;
 }
 
-/* True if constraint_write_plainly() leaves the token out as white space beyond what is useful. */
+/* True if constraint_write_plainly() leaves the token out because its white space is of no use. */
 static bool is_wasteful(const Constraint *c, int32_t id) {
   size_t size, n = 0;
   const char *bytes = vocabulary_bytes(c->vocabulary, id, &size);
@@ -295,8 +295,8 @@ static void drop_tokens(const Constraint *c, const uint64_t *tokens, uint64_t *m
   for (uint32_t word = 0; word < c->vocabulary->n_words && left; word++) mask[word] &= ~tokens[word];
 }
 
-/* True if an escape of two characters other than \/ may go on after its backslash, in the state of a string
- * or key. */
+/* True if the string or key may go on with an escape of two characters other than \/. `lex` is its state
+ * after the backslash. */
 static bool may_escape(Constraint *c, uint32_t lex) {
   for (const char *at = "\"\\bfnrt"; *at; at++)
     if (lex_next(&c->machine, lex, (unsigned char)*at) != LEX_NONE) return true;
@@ -307,7 +307,7 @@ static bool is_in_string(const JsonState *state) {
   return state->phase == PHASE_STRING || state->phase == PHASE_KEY_STRING;
 }
 
-/* True if only u or / may follow the token, which ends with the backslash of an escape. */
+/* The token ends with the backslash of an escape. True if only u or / may follow it. */
 static bool needs_wordy_escape(Constraint *c, int32_t id) {
   Machine *m = &c->machine;
   size_t size, at = 0;
@@ -321,8 +321,8 @@ static bool needs_wordy_escape(Constraint *c, int32_t id) {
   return needs;
 }
 
-/* drop_tokens() for tokens with \u or \/ (the backslash may end the text so far), and for tokens after which
- * only such tokens may come. */
+/* drop_tokens() for tokens with \u or \/, whose backslash may be the end of the text so far. Tokens after
+ * which only such tokens may come are dropped, too. */
 static void drop_escapes(Constraint *c, uint64_t *mask) {
   const uint32_t n_words = c->vocabulary->n_words;
   const bool after_backslash = is_in_string(&c->state) && c->machine.lexes[c->state.lex].escape == 1;
@@ -386,8 +386,8 @@ static Status take_by_grammar(Constraint *c, const char *bytes, size_t size, boo
   return grammar_check(c->grammar, err);
 }
 
-/* Takes bytes until one is refused, and returns how many it took. *tidied: states and marks from before are
- * no longer valid. */
+/* Takes bytes until one is refused; returns how many were taken. *tidied is set if earlier states and marks
+ * are no longer valid. */
 static size_t push_bytes(Machine *m, JsonState *state, const char *bytes, size_t size, bool *tidied) {
   size_t at = 0;
   for (; at < size; at++) {

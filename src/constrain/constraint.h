@@ -14,7 +14,7 @@
 #include "constrain/grammar/grammar.h"
 #include "constrain/masks/masks.h"
 
-/* Sets of tokens. WORDY: those with \u or \/; OPEN: those that end with the backslash of an escape; LEFT_OUT:
+/* Sets of tokens. WORDY: those with \u or \/. OPEN: those that end with the backslash of an escape. LEFT_OUT:
  * those that the present mask leaves out. */
 typedef enum { ESCAPE_WORDY, ESCAPE_OPEN, ESCAPE_LEFT_OUT, N_ESCAPES } EscapeKind;
 
@@ -31,8 +31,8 @@ typedef struct {
   bool has_newline;  /* that white space has a newline */
 } Constraint;
 
-/* From now on compiling and masks of all constraints end with STATUS_INTERRUPTED within a fraction of a
- * second once *interrupted, which a signal handler sets, is not 0; a constraint that ended so is of no use.
+/* After this call all compiling and all masks end with STATUS_INTERRUPTED soon after a signal handler sets
+ * *interrupted to a value other than 0. That takes a fraction of a second; the constraint is then of no use.
  * NULL (the default): never. Compiling and masks also end, with STATUS_USAGE, where they would take more than
  * some seconds or some 100 MB. */
 void constraint_heed(const volatile int *interrupted);
@@ -45,30 +45,30 @@ Status constraint_open(const char *name, const char *text, size_t size, SchemaOp
 Status constraint_open_grammar(const char *name, Grammar *grammar, const Vocabulary *vocabulary,
                                Constraint *constraint, Error *err);
 void constraint_close(Constraint *constraint);
-/* From now on masks leave out tokens that only make JSON longer, unless no other token may follow: those with
- * \u or \/; white space alone at the beginning; and those that begin with white space before a colon, after
- * 40 bytes of white space, or with a second newline in a row. Small models would write such tokens without
- * end. constraint_take() still takes them. */
+/* After this call masks leave out tokens that only make JSON longer, unless no other token may follow. These
+ * are tokens with \u or \/ and white space alone at the beginning. Tokens that begin with white space are
+ * left out before a colon, after 40 bytes of white space, and where they add a second newline in a row. Small
+ * models would write such tokens without end. constraint_take() still takes them. */
 Status constraint_write_plainly(Constraint *constraint, Error *err);
 /* Begins a new text. */
 Status constraint_begin(Constraint *constraint, Error *err);
 /* The tokens that may come next, mask[0 .. vocabulary->n_words). The end of the text has no
  * bit: constraint_may_end(). */
 Status constraint_mask(Constraint *constraint, uint64_t *mask, Error *err);
-/* Takes a token, or bytes. If they are refused, *allowed is false and the state stays as it was. *taken,
- * unless NULL: the number of bytes before the refused byte. */
+/* Takes a token, or bytes. If these are refused, *allowed is false and the state stays as it was. *taken gets
+ * the number of bytes before the refused one, unless `taken` is NULL. */
 Status constraint_take(Constraint *constraint, int32_t id, bool *allowed, Error *err);
 Status constraint_take_bytes(Constraint *constraint, const char *bytes, size_t size, bool *allowed,
                              size_t *taken, Error *err);
-/* Appends the forced bytes, but takes none: every text goes on with them, apart from escapes for the same
- * characters and, with constraint_write_plainly(), white space before a colon. The last token of the forced
- * bytes may be only the beginning of a longer token of the text. */
+/* Appends the forced bytes, with which every text goes on, but takes none of them. Texts with other escapes
+ * for the same characters do not count, nor (with constraint_write_plainly()) white space before a colon. The
+ * last token of the forced bytes may be only the beginning of a longer token of the text. */
 Status constraint_forced(Constraint *constraint, Buffer *bytes, Error *err);
-/* Appends the forced tokens, but takes none: the tokens in which the tokenizer writes the forced bytes,
- * whatever follows them. before[0..n_before): the bytes of the last whole tokens of the text. */
+/* Appends the forced tokens, but takes none. The tokenizer writes the forced bytes in these tokens, whatever
+ * follows. before[0..n_before): the bytes of the last whole tokens of the text. */
 Status constraint_forced_tokens(Constraint *constraint, const Tokenizer *tokenizer, const char *before,
                                 size_t n_before, IdList *ids, Error *err);
 bool constraint_may_end(Constraint *constraint);
-/* True if the text has ended: only white space may follow, with a grammar nothing. A text that is a number
- * ends only with the byte after it. */
+/* True if the text has ended: only white space may follow or, with a grammar, nothing. A text that is a
+ * number ends only with the byte after it. */
 bool constraint_must_end(Constraint *constraint);

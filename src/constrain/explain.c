@@ -1,7 +1,7 @@
 /* explain.c - walks a value and the subschemas that judge it, and says which rules fail; see explain.h.
  *
- * Called by: commands/schema.c. Strings and numbers are judged by the languages that the machine judges by,
- * one keyword at a time; arrays and objects by the fields of Schema. A subschema marks in `seen` the members
+ * Called by: commands/schema.c. Strings and numbers are judged keyword by keyword, with the machine's own
+ * languages. Arrays and objects are judged by the fields of Schema. A subschema marks in `seen` the members
  * or items that it evaluates, for unevaluatedProperties and unevaluatedItems. */
 #include "constrain/explain.h"
 
@@ -29,7 +29,7 @@ static int depth_of(const Place *place) {
   return place ? place->depth : 0;
 }
 
-/* A value, or a key, which propertyNames judges as a string. */
+/* A value; or a key, judged as a string by propertyNames. */
 typedef struct {
   JsonKind kind;
   const Json *json;  /* NULL for a key */
@@ -110,7 +110,7 @@ static void append_text(Explainer *e, Buffer *out, const char *text) {
   keep(e, buffer_append_string(out, text, e->err));
 }
 
-/* Appends a value. Arrays and objects are cut where `out` is over `end` bytes, strings and numbers after
+/* Appends a value. An array or object is cut where `out` is over `end` bytes, a string or number after
  * SHOWN_BYTES. */
 static void append_until(Explainer *e, Buffer *out, const Value *v, size_t end) {
   static const char *const names[] = {[JSON_NULL] = "null", [JSON_FALSE] = "false", [JSON_TRUE] = "true"};
@@ -165,7 +165,7 @@ static void append_pointer(Explainer *e, Buffer *out, const Place *place) {
   }
 }
 
-/* Adds a reason: the place, then `v` unless NULL, then the text. Returns false, the verdict. */
+/* Adds a reason: the place, then `v` (unless NULL), then the text. Returns false: the verdict. */
 static bool __attribute__((format(printf, 5, 6)))
 say(Explainer *e, const Place *place, const Value *v, Weight weight, const char *format, ...) {
   Buffer line = {0};
@@ -367,7 +367,7 @@ static bool check_single(Explainer *e, uint32_t number, const Value *v, const Pl
 
 /* --- members and items */
 
-/* Judges the member or item at `at` by a schema that `keyword` gives it. */
+/* Judges the member or item at `at` by the schema that `keyword` gives it. */
 static bool check_child(Explainer *e, uint32_t schema, const Json *child, const Place *at,
                         const char *keyword) {
   if (!schema_is_false(schema)) {
@@ -541,7 +541,7 @@ static bool *new_seen(Explainer *e, const Value *v) {
   return seen;
 }
 
-/* check() that marks nothing in `seen` unless the value fits the subschema. */
+/* check(), but marks in `seen` only if the value fits the subschema. */
 static bool check_branch(Explainer *e, uint32_t schema, const Value *v, const Place *place, bool *seen) {
   bool *own = seen ? new_seen(e, v) : NULL;
   if (seen && !own) return false;
@@ -556,8 +556,8 @@ static bool is_of_other_type(const Reason *reason, const Place *place) {
   return reason->weight == NO_TYPE && reason->depth == depth_of(place);
 }
 
-/* How far a value is from a branch: a value of another type is not near at all, and a value with another
- * constant is probably meant for another branch. */
+/* How far a value is from a branch. It is farthest from a branch of another type. A branch with another
+ * constant is probably not the one that was meant. */
 static size_t distance(const Explainer *e, size_t from, size_t to, const Place *place) {
   size_t sum = 0;
   for (size_t i = from; i < to; i++)
@@ -565,7 +565,7 @@ static size_t distance(const Explainer *e, size_t from, size_t to, const Place *
   return sum;
 }
 
-/* Marks the reasons from `from` on as those of the nearest of n branches. */
+/* Adds to the reasons from `from` on that they are those of the nearest of n branches. */
 static void mark_nearest(Explainer *e, size_t from, size_t n, const char *keyword) {
   for (size_t i = from; i < e->n && n > 1; i++) {
     Buffer line = {0};
@@ -578,7 +578,7 @@ static void mark_nearest(Explainer *e, size_t from, size_t n, const char *keywor
   }
 }
 
-/* Extends `expected` ("A or B") by what the reason says is expected, unless it has that already. */
+/* Adds what the reason says is expected to `expected` ("A or B"), unless it is there already. */
 static void add_expected(Explainer *e, const Reason *reason, Buffer *expected) {
   const char *more = reason->line + reason->expected_at;
   if (expected->size && memmem(expected->data, expected->size, more, reason->expected_size)) return;
@@ -586,8 +586,8 @@ static void add_expected(Explainer *e, const Reason *reason, Buffer *expected) {
                         more));
 }
 
-/* anyOf and oneOf. Keeps the reasons of the branch with the least distance(); if all branches expect another
- * type, one reason says these types together. */
+/* anyOf and oneOf. Keeps the reasons of the branch with the least distance(). If all branches expect another
+ * type, one reason names all these types. */
 static bool check_branches(Explainer *e, const NumberList *list, const char *keyword, const Value *v,
                            const Place *place, bool *seen) {
   const bool one = strcmp(keyword, "oneOf") == 0;
@@ -648,8 +648,8 @@ static bool check_rules(Explainer *e, uint32_t schema, const Value *v, const Pla
   bool fits = check_single(e, schema, v, place);
   if (v->kind == JSON_OBJECT) fits &= check_object(e, schema, v, place, seen);
   if (v->kind == JSON_ARRAY) fits &= check_array(e, schema, v, place, seen);
-  /* `knows` is false if an in-place rule is broken. The branch of anyOf, oneOf or `if` that was meant is then
-   * unknown, and with it the evaluated members: unevaluatedProperties and unevaluatedItems are not judged. */
+  /* `knows` is false if an in-place rule is broken. Then it is not known which branch of anyOf, oneOf or `if`
+   * was meant, nor which members are evaluated: unevaluatedProperties and unevaluatedItems are not judged. */
   const bool knows = check_in_place(e, s, v, place, seen);
   const uint32_t open = v->kind == JSON_OBJECT  ? s->open_members
                         : v->kind == JSON_ARRAY ? s->open_items
@@ -660,13 +660,13 @@ static bool check_rules(Explainer *e, uint32_t schema, const Value *v, const Pla
   return fits && knows;
 }
 
-/* True if the value fits the schema; if not, the reasons are added. The members or items of the value that
- * the schema evaluates are marked in `seen`, unless it is NULL. */
+/* True if the value fits the schema; otherwise the reasons are added. Marks the members or items that the
+ * schema evaluates in `seen`, unless it is NULL. */
 static bool check(Explainer *e, uint32_t schema, const Value *v, const Place *place, bool *seen) {
   if (too_long(e) || schema == SCHEMA_TRUE) return true;
   if (schema == SCHEMA_FALSE) return say(e, place, v, BROKEN, "is not allowed");
   const Schema *s = &e->set->schemas[schema];
-  /* Members or items that only sibling schemas evaluate are unevaluated to this schema: hence `own`. */
+  /* To this schema, members or items that only sibling schemas evaluate are unevaluated: hence `own`. */
   const bool asks = v->json && (s->open_members != SCHEMA_NONE || s->open_items != SCHEMA_NONE);
   bool *own = asks ? new_seen(e, v) : NULL;
   if (asks && !own) return true;
@@ -690,7 +690,7 @@ Status schema_explain(SchemaSet *set, const Json *value, Buffer *lines, Error *e
   const Failure failure = set->langs.failure;
   const Value v = value_of(value);
   check(&e, set->root, &v, NULL, NULL);
-  /* A limit on work that is met here must not fail the texts that follow. */
+  /* If this walk meets a limit on work, the texts that follow must not fail for it. */
   Error ignored;
   if (langs_check(&set->langs, &ignored) != STATUS_OK) e.gave_up = true;
   set->langs.failure = failure;

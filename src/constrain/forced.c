@@ -12,7 +12,7 @@ enum {
   NO_BYTE = -1
 };
 
-/* The state after the constraint's text and some bytes that were looked ahead. */
+/* The state after the constraint's text and some further bytes. */
 typedef struct {
   Constraint *c;
   JsonState state;
@@ -43,7 +43,7 @@ static bool may_follow(const Ahead *ahead, unsigned char byte) {
   return may;
 }
 
-/* True if the text may end here, or go on with a token that the grammar names by its id. */
+/* True if the text may end here, or may go on with a token that the grammar names by its id. */
 static bool is_free(const Ahead *ahead) {
   Constraint *c = ahead->c;
   if (!c->grammar) return machine_may_end(&c->machine, &ahead->state);
@@ -110,7 +110,7 @@ static Siblings below(const Trie *trie, Siblings at, unsigned char byte) {
   return (Siblings){0, 0};
 }
 
-/* True if some token begins with these bytes and goes on with a byte that may follow. */
+/* True if some token begins with bytes[0..size) and then has a byte that may follow. */
 static bool may_be_longer(const Ahead *ahead, const char *bytes, size_t size) {
   const Trie *trie = &ahead->c->vocabulary->tokens;
   Siblings at = {0, trie->n};
@@ -120,16 +120,16 @@ static bool may_be_longer(const Ahead *ahead, const char *bytes, size_t size) {
   return false;
 }
 
-/* The number of leading bytes whose tokens are the same whatever follows: no token that begins in them can
- * reach beyond bytes[0..size). */
+/* The number of leading bytes whose tokens are the same whatever follows. No token that begins within them
+ * reaches beyond bytes[0..size). */
 static size_t settled(const Ahead *ahead, const char *bytes, size_t size) {
   size_t at = size > MAX_TOKEN_BYTES ? size - MAX_TOKEN_BYTES : 0;
   while (at < size && !may_be_longer(ahead, bytes + at, size - at)) at++;
   return at;
 }
 
-/* Appends the ids of text[n_before..size) if text[0..n_before) has the same ids by itself as at the beginning
- * of text[0..size); else *found is false. */
+/* Appends the ids of text[n_before..size). *found is false, and nothing is appended, unless text[0..n_before)
+ * alone has the ids with which text[0..size) begins. */
 static Status encode_after(const Tokenizer *tokenizer, const char *text, size_t n_before, size_t size,
                            IdList *ids, bool *found, Error *err) {
   OWNED(id_list_release) IdList before = {0}, all = {0};
@@ -142,7 +142,7 @@ static Status encode_after(const Tokenizer *tokenizer, const char *text, size_t 
   return STATUS_OK;
 }
 
-/* Keeps, of the ids from `start` on, those whose bytes are within bytes[0..n_settled). */
+/* Keeps the ids before `start`, and then those whose bytes are within bytes[0..n_settled). */
 static void keep_settled(const Vocabulary *v, const char *bytes, size_t n_settled, size_t start,
                          IdList *ids) {
   size_t at = 0, kept = start;

@@ -59,7 +59,7 @@ Formula formula_not(Formulas *formulas, Formula a) {
   return add(formulas, (FormulaNode){.kind = FORMULA_NOT, .atoms = node->atoms, .a = a});
 }
 
-/* Makes a node of the list at the end of `lists`, and keeps the list only if the node is new. */
+/* Makes a node of the list at the end of `lists`. The list is kept only if the node is new. */
 static Formula add_list(Formulas *f, FormulaKind kind, size_t start, size_t n) {
   FormulaNode node = {.kind = (uint8_t)kind, .a = (uint32_t)start, .b = (uint32_t)n};
   for (size_t i = 0; i < n; i++) node.atoms |= f->nodes[f->lists[start + i]].atoms;

@@ -1,8 +1,8 @@
 /* formula.h - boolean formulas over what is not yet known of a JSON value; hash-consed.
  *
- * A Formula is the number of a node in a Formulas store. An atom is a statement with up to two numbers;
- * its meaning is known to the callers that replace it (formula_map). As in lang.h, failures are kept in
- * the store: formulas then are FORMULA_FALSE, and formulas_check() reports. */
+ * A Formula is the number of a node in a Formulas store. An atom is a statement with up to two numbers. Its
+ * meaning is known to the callers that replace it (formula_map). Failures are kept in the store, as in
+ * lang.h: formulas then are FORMULA_FALSE, and formulas_check() reports. */
 #pragma once
 
 #include <stdbool.h>
@@ -75,6 +75,6 @@ Formula formula_one(Formulas *formulas, const Formula *parts, size_t n);
 /* AND or OR of n parts. */
 Formula formula_join(Formulas *formulas, FormulaKind kind, const Formula *parts, size_t n);
 
-/* The formula with each atom of a kind in `atoms` replaced by what `replace` returns. */
+/* The formula with each atom whose kind has a bit in `atoms` replaced by the result of `replace`. */
 typedef Formula (*AtomReplace)(void *user, const FormulaNode *atom, Formula itself);
 Formula formula_map(Formulas *formulas, Formula formula, uint32_t atoms, AtomReplace replace, void *user);

@@ -30,14 +30,14 @@ Frame *frame_copy(Machine *m, const Frame *frame, uint32_t n_goals, uint32_t n_c
 
 /* --- the places of children */
 
-/* The index of a schema in children[0..n), the list last stored by keep_places() or collect_children(); n:
- * absent. An index that an earlier list has left is recognised: children[] has another schema there. */
+/* The index of a schema in children[0..n), the list last stored by keep_places() or collect_children(); n if
+ * it is absent. An index from an earlier list is recognised: it finds another schema in children[]. */
 static uint32_t place_of(const Machine *m, const uint32_t *children, uint32_t n, uint32_t schema) {
   const uint32_t at = m->places[schema];
   return at < n && children[at] == schema ? at : n;
 }
 
-/* Stores the indices of the list's schemas, so that place_of() need not scan a list of thousands. */
+/* Stores the indices of the list's schemas, so that place_of() need not scan thousands. */
 static void keep_places(Machine *m, const uint32_t *children, uint32_t n) {
   for (uint32_t i = 0; i < n; i++) m->places[children[i]] = i;
 }
@@ -69,7 +69,7 @@ static bool has_keys_left(const Relax *r, uint32_t schema, uint32_t n) {
   return n == 0;
 }
 
-/* True if ATOM_ITEMS of the schema refuses an item that is still to come before there are `min` items. */
+/* True if ATOM_ITEMS of the schema refuses some item that must still come to reach `min` items. */
 static bool refuses_items(const Relax *r, uint32_t schema, uint32_t min) {
   const SchemaSet *set = r->m->set;
   const uint32_t n_prefix = (uint32_t)set->schemas[schema].prefix.count;
@@ -78,7 +78,7 @@ static bool refuses_items(const Relax *r, uint32_t schema, uint32_t min) {
   return min > n_prefix && min > r->frame->count && schema_is_refused(set, schema_item(set, schema, min - 1));
 }
 
-/* True if two parts of an AND exclude each other, or more keys are still required than may come. */
+/* True if two parts of an AND exclude each other, or more keys are required than may still come. */
 static bool contradicts(const Relax *r, const FormulaNode *list) {
   const Formulas *f = formulas_of(r->m);
   const Formula *parts = f->lists + list->a;
@@ -109,9 +109,9 @@ static bool contradicts(const Relax *r, const FormulaNode *list) {
   return false;
 }
 
-/* Over-approximates FORMULA_ONE: OR over i of (part i, and none of the others); negated: none of the parts,
- * or at least two. With more than 16 parts "none of the others" is left out, and with more than 8 the
- * negation is FORMULA_TRUE, which only allows more. */
+/* Over-approximates FORMULA_ONE by an OR over i: part i holds, and none of the others. The negation is: no
+ * part holds, or at least two do. Long lists are simplified, which only allows more: with more than 16 parts
+ * "none of the others" is left out, and with more than 8 the negation is FORMULA_TRUE. */
 static Formula relaxed_one(Relax *r, FormulaNode node, bool positive) {
   Formulas *f = formulas_of(r->m);
   if (!positive && node.b > 8) return FORMULA_TRUE;
@@ -133,7 +133,7 @@ static Formula relaxed_one(Relax *r, FormulaNode node, bool positive) {
 }
 
 /* relaxed() of a list of parts: all must hold or, without `all`, one. The parts are joined in one call,
- * since joining them one by one would sort a long list again for each. */
+ * because each call sorts the whole list. */
 static Formula relaxed_parts(Relax *r, const FormulaNode *node, bool all, bool positive) {
   Formulas *f = formulas_of(r->m);
   Formula few[16], *parts = node->b <= 16 ? few : malloc(node->b * sizeof *parts), made = !all;
@@ -145,9 +145,9 @@ static Formula relaxed_parts(Relax *r, const FormulaNode *node, bool all, bool p
   return made;
 }
 
-/* Over-approximates the formula, or with !positive its negation, by a formula over goals of the open child.
- * Atoms that the rest of the text may still decide count as true. FORMULA_FALSE: the formula cannot become
- * true any more. */
+/* Over-approximates the formula (its negation without `positive`) by a formula over goals of the open child.
+ * Atoms that the rest of the text may still decide count as true. FORMULA_FALSE: the formula can no longer
+ * become true. */
 static Formula relaxed(Relax *r, Formula formula, bool positive) {
   Formulas *f = formulas_of(r->m);
   if (!failure_work(&f->failure, 8)) return FORMULA_FALSE;
@@ -192,9 +192,9 @@ static void collect_children(Relax *r, Formula formula) {
 
 static bool child_is_possible(Machine *m, const Frame *frame);
 
-/* Completes `frame`, which follows `before` and in which a child begins; the goals of `frame` are set
- * already. Adds child_need, and the schemas of the child that the goals name. NULL if the goals, or the
- * child, have become impossible. */
+/* Completes `frame`, in which a child begins and whose goals are set. `before` is the frame before the child.
+ * Adds child_need, and the schemas of the child that the goals name. NULL if the goals or the child have
+ * become impossible. */
 static const Frame *with_child(Machine *m, Frame *frame, const Frame *before) {
   Relax *r = malloc(sizeof *r);
   if (!r) return machine_fail(m, "out of memory"), NULL;

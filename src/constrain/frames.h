@@ -1,5 +1,5 @@
-/* frames.h - steps of the open arrays and objects of machine.h. Functions that return a frame return NULL if
- * the text cannot go on with the step, or after a failure (machine_check()). */
+/* frames.h - steps of the open arrays and objects of machine.h. A function that returns a frame returns NULL
+ * if the text cannot go on with the step, or after a failure (machine_check()). */
 #pragma once
 
 #include "constrain/machine.h"
@@ -25,10 +25,9 @@ const Frame *frame_after_child(Machine *m, const Frame *frame, const bool *verdi
 uint64_t frame_value_hash(const Frame *frame);
 /* True if the value may end here; verdicts[i]: whether it satisfies frame_children(frame->up)[i]. */
 bool frame_may_end(Machine *m, const Frame *frame, bool *verdicts);
-/* True if frame->need can still come true without the keys of ranks up to `rank` that the object has not
- * had. */
+/* True if frame->need can still come true when the object skips its missing keys of ranks up to `rank`. */
 bool frame_may_skip(Machine *m, const Frame *frame, uint32_t rank);
-/* `keys` without those that an object whose last key is `last` has had; some may stay: lang_without(). */
+/* `keys` without the keys that an object has had, up to `last`. Some may stay, as lang_without() says. */
 Lang frame_keys_unseen(Machine *m, Lang keys, const Seen *last);
 /* Keys that may come next; LANG_ALL: any text but keys that the object has had. */
 Lang frame_next_keys(Machine *m, const Frame *frame);
@@ -42,13 +41,13 @@ bool frame_child_scalar(Machine *m, const Frame *frame, JsonKind kind, bool *ver
 bool frame_keys_are_alike(const Machine *m, const Frame *frame);
 /* ATOM_BIT() of all atoms of the frame's goals. */
 uint32_t frame_atoms(const Machine *m, const Frame *frame);
-/* A hash of everything in the frame and the frames above it that decides what may follow: frames with equal
- * hashes allow the same texts. */
+/* A hash of everything in the frame, and in the frames above it, that decides what may follow. Frames with
+ * equal hashes allow the same texts. */
 uint64_t frame_print(const Machine *m, const Frame *frame);
 bool frame_has_had(const Frame *frame, const char *key, size_t size);
 
-/* A copy of the frame with room for n_goals and n_children. The caller fills in the children, and the goals
- * unless there are as many as before. */
+/* A copy of the frame with room for n_goals and n_children. The caller fills in the children. It also fills
+ * in the goals, unless n_goals is as before. */
 Frame *frame_copy(Machine *m, const Frame *frame, uint32_t n_goals, uint32_t n_children);
 /* False if what is needed has become impossible, as far as is known without a search. */
 bool frame_is_possible(Machine *m, const Frame *frame);

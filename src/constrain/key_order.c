@@ -1,7 +1,7 @@
 /* key_order.c - finds the order of an object's keys and which of them may come next; see key_order.h.
  *
- * The order makes no schema unsatisfiable, since any object can be written in it.
- * A key that has been passed over cannot come any more: a required key is therefore not passed over. */
+ * The order makes no schema unsatisfiable, because any object can be written in it. A key that is passed over
+ * cannot come later. So a required key is not passed over. */
 #include "constrain/key_order.h"
 
 #include <stdlib.h>
@@ -132,7 +132,7 @@ static Lang next_keys(Machine *m, const Frame *frame, Lang keys) {
     const Key *key = &m->set->keys[order->items[i]];
     others = lang_without(l, others, key->bytes, key->size);
   }
-  /* lang_without() leaves endless languages as they are: then the order is kept by refusing a key where it
+  /* lang_without() leaves endless languages as they are. The order is then kept by refusing a key where it
    * ends. */
   if (may_skip && others == keys) return frame_keys_unseen(m, keys, frame->seen);
   LangWord *words = malloc((order->count + 1) * sizeof *words);

@@ -74,7 +74,7 @@ uint32_t lex_forget(Machine *m, uint32_t kept) {
   return find(m, lex);
 }
 
-/* The state after bytes of the decoded text, which step all languages; LEX_NONE: refused. */
+/* The state after bytes of the decoded text, which step all languages. LEX_NONE: the bytes are refused. */
 static uint32_t step(Machine *m, uint32_t index, const void *bytes, size_t size) {
   Lex lex = m->lexes[index];
   const uint32_t from = lex.langs;
@@ -101,7 +101,7 @@ static uint32_t step(Machine *m, uint32_t index, const void *bytes, size_t size)
   return find_with_langs(m, lex);
 }
 
-/* True if a string of `a` begins with a character first..last and has at most `left` characters after it. The
+/* True if a string of `a` begins with a character first..last and then has at most `left` characters. The
  * character's UTF-8 is `prefix` | its high bits, then n_more continuation bytes. */
 static bool takes_sequence(Machine *m, Lang a, uint32_t left, unsigned prefix, uint32_t first, uint32_t last,
                            int n_more) {
@@ -175,7 +175,7 @@ static uint32_t hex_next(Machine *m, uint32_t index, unsigned char byte) {
   return step(m, index, bytes, (size_t)size);
 }
 
-/* The state after a digit of the low surrogate; `code` holds ten bits of the high one, then the digits. */
+/* The state after a digit of the low surrogate. `code`: ten bits of the high one, then the digits. */
 static uint32_t low_next(Machine *m, uint32_t index, unsigned char byte) {
   const Lex lex = m->lexes[index];
   const int digit = digit_value((char)byte);
@@ -210,8 +210,8 @@ static uint32_t string_next(Machine *m, uint32_t index, unsigned char byte) {
   return low_next(m, index, byte);
 }
 
-/* Makes a row that is LANG_UNKNOWN everywhere; in a string, outside of escapes, it is LEX_NONE for control
- * characters and the quote. False on failure. */
+/* Makes a row that is LANG_UNKNOWN everywhere. For a string outside of escapes, control characters and the
+ * quote are LEX_NONE. False on failure. */
 static bool make_row(Machine *m, uint32_t index) {
   const bool plain = !m->lexes[index].number && m->lexes[index].escape == 0;
   uint32_t *next = malloc(256 * sizeof *next);
@@ -223,8 +223,8 @@ static bool make_row(Machine *m, uint32_t index) {
   return true;
 }
 
-/* Fills the row for a byte outside of escapes and, if the state has one language, for all bytes known to lead
- * to the same state. */
+/* Fills the row for a byte outside of escapes. If the state has one language, also fills it for all bytes
+ * known to lead to the same state. */
 static uint32_t fill_cell(Machine *m, uint32_t index, unsigned char byte) {
   const uint32_t made = step(m, index, &byte, 1);
   const Lex *lex = &m->lexes[index];

@@ -1,8 +1,8 @@
 /* lex.h - states inside a JSON string or number: a table over bytes, lazily filled.
  *
- * A state holds languages of what may follow: first that of all allowed texts, then, for each goal of the
- * open child, one that has the empty string if the text so far satisfies the goal. Without goals, or if the
- * only goal is what every allowed text satisfies, there is only the first. Escapes are decoded on the way. */
+ * A state holds languages of what may follow. The first is that of all allowed texts. Each goal of the open
+ * child has one more, with the empty string if the text so far satisfies the goal. If every allowed text
+ * satisfies the only goal, or there is none, only the first is held. Escapes are decoded on the way. */
 #pragma once
 
 #include "constrain/machine.h"
@@ -30,13 +30,13 @@ struct Lex {
   uint32_t wide[6];  /* the state that those characters lead to, for each class of `all` from CLASS_WIDE on */
 };
 
-/* A string (after its quote) or a number with the given languages; LEX_NONE if no text is allowed. */
+/* The state of a string (after its quote) or a number with these languages. LEX_NONE: no text is allowed. */
 uint32_t lex_begin(Machine *m, bool number, const Lang *langs, uint32_t n);
 /* Forgets all states but `kept`; returns the new number of `kept`, LEX_NONE on failure. */
 uint32_t lex_forget(Machine *m, uint32_t kept);
 /* The state after a byte of the text; LEX_NONE: refused. A string's closing quote is not part of the text. */
 uint32_t lex_next(Machine *m, uint32_t lex, unsigned char byte);
-/* The state of the same text without limit on characters and without goals. */
+/* The state of the same text without a limit on characters and without goals. */
 uint32_t lex_alone(Machine *m, uint32_t lex);
 /* The state with lang_relaxed() of its language. PRECOND a state of lex_alone() */
 uint32_t lex_relaxed(Machine *m, uint32_t lex);
@@ -44,9 +44,9 @@ uint32_t lex_relaxed(Machine *m, uint32_t lex);
 uint32_t lex_with_left(Machine *m, uint32_t lex, uint32_t left);
 /* lang_ends_within(): true if the string can end within `left` characters after this state of lex_alone(). */
 bool lex_ends_within(Machine *m, uint32_t lex, uint32_t left);
-/* True if the string may go on with these bytes, which have no escapes, and end within `left` characters,
- * counted from the first byte. Unlike lex_next() this makes no states for the bytes in between.
- * PRECOND a state of lex_alone(), between characters */
+/* True if the string may go on with bytes[0..size), which have no escapes, and end within `left` characters,
+ * counted from the first byte. Unlike lex_next() this makes no states on the way. PRECOND a state of
+ * lex_alone(), between characters */
 bool lex_takes_plainly(Machine *m, uint32_t lex, const char *bytes, size_t size, uint32_t left);
 /* lang_shortest(): the least number of characters that follow this state of lex_alone(). */
 uint32_t lex_shortest(Machine *m, uint32_t lex);

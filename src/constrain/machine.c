@@ -55,7 +55,7 @@ void *machine_alloc(Machine *machine, size_t size) {
   return made;
 }
 
-/* The list with its keys, in the same order, in fresh memory. */
+/* Copies the list and its keys, in the same order, to fresh memory. */
 static const Seen *copy_seen(Machine *m, const Seen *seen) {
   const Seen *first = NULL;
   const Seen **link = &first;
@@ -72,7 +72,7 @@ static const Seen *copy_seen(Machine *m, const Seen *seen) {
   return first;
 }
 
-/* The frame and the frames above it in fresh memory, without lex states. */
+/* Copies the frame and the frames above it to fresh memory, without lex states. */
 static const Frame *copy_frames(Machine *m, const Frame *frame) {
   if (!frame) return NULL;
   const Frame *up = copy_frames(m, frame->up);
@@ -213,7 +213,7 @@ uint64_t machine_literal_hash(JsonKind kind) {
   return 6 + (uint64_t)kind;
 }
 
-/* The lexer's state at the beginning of the open child, a string or number, which n_text bytes precede. */
+/* The lex state of the open child, a string or number that begins after n_text bytes. */
 static uint32_t text_lex(Machine *m, const Frame *frame, JsonKind kind, uint32_t n_text) {
   Langs *l = &m->set->langs;
   Lang langs[1 + MAX_GOALS];
@@ -238,7 +238,7 @@ static uint32_t text_lex(Machine *m, const Frame *frame, JsonKind kind, uint32_t
   return lex_begin(m, kind == JSON_NUMBER, langs, alone ? 1 : 1 + n);
 }
 
-/* The lex state of a string (`which` 0), number (1) or key (2) that begins, made when first needed. */
+/* The lex state of a string (`which` 0), number (1) or key (2) that begins. It is made on first use. */
 static uint32_t frame_lex(Machine *m, const Frame *frame, int which, uint32_t n_text) {
   uint32_t *lex = &((Frame *)frame)->lex[which];
   if (*lex == LANG_UNKNOWN && which < 2)
@@ -257,8 +257,8 @@ static bool text_begins(Machine *m, JsonState *state, JsonKind kind) {
   state->start = state->n_text;
   if (state->lex == LEX_NONE || m->lexes[state->lex].n > 1 || state->top->hashing)
     return state->lex != LEX_NONE;
-  /* With one language all strings (numbers) that the state allows fit the same subschemas, so whether the
-   * value may end can be tried now. */
+  /* With one language, all strings (numbers) that the state allows fit the same subschemas. So it can be
+   * tried now whether the value may end. */
   bool verdicts[MAX_GOALS];
   const ArenaMark mark = machine_mark(m);
   lex_verdicts(m, state->lex, verdicts, state->top->n_children);

@@ -1,15 +1,15 @@
-/* machine.h - a parser of JSON text, byte by byte, that refuses a byte after which the text cannot satisfy
- * a schema.
+/* machine.h - a parser of JSON text, byte by byte. It refuses a byte after which the text cannot satisfy a
+ * schema.
  *
- * A JsonState is the state after some bytes of a text: copying it costs 24 bytes, and going back to a copy
- * undoes the bytes since. Frames, one for each open array and object, never change but for values that are
- * computed on first use; they lie in an arena that is released like a stack (machine_mark, machine_release).
+ * A JsonState is the state after some bytes of a text. Copying it costs 24 bytes; going back to a copy undoes
+ * the bytes since. Each open array and object has a Frame. Frames never change but for values that are
+ * computed on first use. Their arena is released like a stack (machine_mark, machine_release).
  *
  *   {"a": [1,           states: top -> Frame of the array -> Frame of the object -> root Frame
  *
- * A value is judged by several subschemas at once, its goals; a formula over goals, `need`, says what must
- * still be possible. Where rules make members or items depend on one another, a bounded search (closing.h)
- * finds out whether `need` is possible; when a value closes, each goal is decided exactly. */
+ * Several subschemas, its goals, judge a value at once. `need`, a formula over goals, says what must still be
+ * possible. Where rules make members or items depend on one another, a bounded search (closing.h) finds out
+ * whether `need` is possible. When a value closes, each goal is decided exactly. */
 #pragma once
 
 #include "base/arena.h"
@@ -18,7 +18,7 @@
 
 typedef struct Frame Frame;
 
-/* A key, or the hash of an item, that an open object or array has had. */
+/* A key that an open object has had, or the hash of an item that an array has had. */
 typedef struct Seen {
   const struct Seen *before;
   uint64_t hash;
@@ -37,7 +37,7 @@ typedef struct {
   Lang words;     /* the keys as a language */
 } KeyOrder;
 
-/* The keys that may come next in a frame, with a hash of all that they depend on. */
+/* The keys that may come next in a frame. `print` is a hash of all that they depend on. */
 #define N_KNOWN_KEYS 64
 typedef struct {
   uint64_t print;
@@ -140,7 +140,7 @@ Status machine_open(SchemaSet *set, Machine *machine, Error *err);
 void machine_close(Machine *machine);
 Status machine_check(const Machine *machine, Error *err);
 
-/* Begins a text; false if no text satisfies the schema, as far as is known before the first byte. */
+/* Begins a text. False if no text satisfies the schema, as far as is known before the first byte. */
 bool machine_begin(Machine *machine, JsonState *state);
 /* machine_begin() for texts of a subschema. */
 bool machine_begin_with(Machine *machine, uint32_t schema, JsonState *state);
@@ -149,8 +149,8 @@ bool machine_push(Machine *machine, JsonState *state, unsigned char byte);
 /* True if the text may end here. */
 bool machine_may_end(Machine *machine, const JsonState *state);
 
-/* Ends the open string, key or number here, before its quote; false if the value or key is refused. If a
- * string is not hashed and has one language (Lex.n), its text is not read: any text of the language ends
+/* Ends the open string, key or number here, before its quote. False if the value or key is refused. The text
+ * of a string that is not hashed and has one language (Lex.n) is not read: all texts of the language end
  * alike. PRECOND lex_may_end() */
 bool machine_end_text(Machine *machine, JsonState *state);
 /* Hashes that equal values share. False for a number too long to compare. */
@@ -167,8 +167,8 @@ static inline ArenaMark machine_mark(const Machine *machine) {
 static inline void machine_release(Machine *machine, ArenaMark mark) {
   machine->mark = mark;
 }
-/* Frees memory that only the text before `state` needed, if it is much; true: other states and marks are
- * no longer valid. */
+/* Frees memory that only the text before `state` needed, if it is much. True: other states and marks are no
+ * longer valid. */
 bool machine_tidy(Machine *machine, JsonState *state);
 void *machine_alloc(Machine *machine, size_t size);
 void machine_fail(Machine *machine, const char *message);

@@ -63,7 +63,7 @@ static const struct {
   size_t at; /* offset in Schema. ONE: of a number (SCHEMA_NONE: none), LIST: NumberList, KEYED: KeyList */
   unsigned parts;
 } parts[] = {
-    /* Keys of parts with PART_ORDERS follow the schema's own, in the order of the rows here (key_order.c). */
+    /* The schema's own keys come first, then keys of parts with PART_ORDERS in the order of the rows here. */
     {KEYED, AT(properties), PART_CHILD},
     {KEYED, AT(patterns), PART_CHILD},
     {ONE, AT(additional), PART_CHILD},
@@ -166,7 +166,7 @@ Status schema_check_strings(const SchemaSet *set, uint32_t schema, Error *err) {
 
 #define MAX_SEARCHED_NOW ((size_t)4000) /* expressions after which search_numbers() ends */
 
-/* Finds which first bytes of restricted numbers lead nowhere, before the first mask of a number has to. */
+/* Finds which first bytes of restricted numbers lead nowhere, so that the first mask need not. */
 static Status search_numbers(SchemaSet *set, Error *err) {
   Langs *l = &set->langs;
   const size_t start = l->count;
@@ -186,7 +186,7 @@ static Status search_numbers(SchemaSet *set, Error *err) {
   return STATUS_OK;
 }
 
-/* Makes every language and formula, so that what cannot be made is refused now. */
+/* Makes every language and formula, so that a schema that is too hard is refused now. */
 static Status make_all(SchemaSet *set, Error *err) {
   for (uint32_t i = 0; i < set->count; i++) {
     for (JsonKind kind = JSON_NULL; kind <= JSON_TRUE; kind++) schema_formula(set, i, kind);
@@ -202,7 +202,7 @@ static Status make_all(SchemaSet *set, Error *err) {
   return langs_check(&set->langs, err);
 }
 
-/* The texts of `numbers` except those that end with a fraction of zeros. */
+/* The texts of `numbers` that do not end with a fraction of zeros. */
 static Lang without_zero_fraction(Langs *l, Lang numbers) {
   return lang_and(l, numbers, lang_not(l, lang_pattern(l, "[-.0-9]*\\.0+")));
 }

@@ -1,8 +1,8 @@
-/* schema.h - a JSON Schema, compiled: its subschemas by number, each as languages of strings and numbers
- * and as formulas over the members or items of objects and arrays.
+/* schema.h - a JSON Schema, compiled. Each of its subschemas has a number, languages of strings and numbers,
+ * and formulas over the members or items of objects and arrays.
  *
- * Schemas 0 and 1 are `false` and `true`. A subschema is compiled once however often it is referred to.
- * Keywords are those of the draft that `$schema` names, 2020-12 without one. */
+ * Schemas 0 and 1 are `false` and `true`. A subschema is compiled once, however often it is referred to. The
+ * keywords are those of the draft that `$schema` names, or of 2020-12. */
 #pragma once
 
 #include "base/json.h"
@@ -134,7 +134,7 @@ typedef struct {
 } SchemaSet;
 
 /* Compiles a schema's text. Refusals are STATUS_USAGE and name the keyword and its JSON pointer. A text that
- * is no valid schema is refused even with options.lenient. */
+ * is no valid schema is refused, even with options.lenient. */
 Status schema_open(const char *name, const char *text, size_t size, SchemaOptions options, SchemaSet *set,
                    Error *err);
 void schema_close(SchemaSet *set);
@@ -153,7 +153,7 @@ enum {
 /* Address of the number of the i-th subschema that `parts` (PART_...) selects; NULL: there are no more. */
 uint32_t *schema_part(const Schema *schema, unsigned parts, size_t i);
 
-/* The number of a key; UINT32_MAX if `add` is false and there is none, or after a failure (set->langs). */
+/* The number of a key; UINT32_MAX: none, and `add` is false. It means nothing after a failure (langs). */
 uint32_t schema_key(SchemaSet *set, const char *bytes, size_t size, bool add);
 
 /* --- the meaning of a schema; recursive over in-place subschemas */
@@ -166,8 +166,8 @@ Formula schema_formula(SchemaSet *set, uint32_t schema, JsonKind kind); /* not J
 static inline bool schema_takes_scalar(SchemaSet *set, uint32_t schema, JsonKind kind) {
   return schema_formula(set, schema, kind) == FORMULA_TRUE;
 }
-/* The schemas that properties, patternProperties and additionalProperties give a member with this key: an AND
- * of ATOM_CHILD. */
+/* An AND of ATOM_CHILD: the schemas that properties, patternProperties and additionalProperties give a member
+ * with this key. */
 Formula schema_member(SchemaSet *set, uint32_t schema, uint32_t key, const char *bytes, size_t size);
 /* True if properties, patternProperties and additionalProperties allow no member with this key. */
 bool schema_refuses_key(SchemaSet *set, uint32_t schema, uint32_t key);

@@ -54,7 +54,7 @@ static void append_token(char *out, size_t size, const char *token) {
   out[n] = '\0';
 }
 
-/* Adds the subschema `json`: the keyword's value or, with `key`, that value's member or element `key`. */
+/* Adds the subschema `json`: the value of the keyword; with `key`, the member or element `key` of it. */
 static Status subschema(const Keyword *k, const Json *json, const char *key, uint32_t *number) {
   char pointer[512];
   const Schema *s = own(k);
@@ -246,7 +246,7 @@ static Status take_format(const Keyword *k) {
 
 /* --- numbers */
 
-/* minimum, maximum and their exclusive forms. In draft 4 a boolean beside minimum or maximum says
+/* minimum, maximum and their exclusive forms. In draft 4 a boolean member beside minimum or maximum says
  * whether it is exclusive. */
 static Status take_bound(const Keyword *k) {
   Decimal d;
@@ -320,8 +320,8 @@ static Status needed_keys(const Keyword *k, uint32_t key, const Json *names) {
   return STATUS_OK;
 }
 
-/* dependencies, dependentRequired and dependentSchemas: for each key an array of keys, a schema or, in draft
- * 4, one key. */
+/* dependencies, dependentRequired and dependentSchemas. They give each key an array of keys, a schema or, in
+ * draft 4, one key. */
 static Status take_dependencies(const Keyword *k) {
   if (!json_is_object(k->value)) return refuse(k, "an object");
   for (const Json *member = json_first(k->value); member; member = json_next(member)) {
@@ -497,8 +497,8 @@ static bool has_widened(const SchemaSet *set, const Schema *s) {
   return false;
 }
 
-/* Drops keywords that would allow too little because a subschema of theirs allows more than it says; oneOf
- * becomes anyOf if the schema has no anyOf. */
+/* A keyword may allow too little because a subschema of it allows more than it says. Drops such keywords.
+ * oneOf becomes anyOf if the schema has no anyOf. */
 static Status widen_around(SchemaSet *set, uint32_t number, Error *err) {
   static const char why[] = "depends on a keyword that was let go";
   Schema *s = &set->schemas[number];
@@ -556,7 +556,7 @@ int schema_by_key(const void *a, const void *b) {
   return (x->key > y->key) - (x->key < y->key);
 }
 
-/* The row of `keywords` that applies to a member of a schema, or -1. */
+/* The row of `keywords` that applies to a member of the schema's JSON; -1: none. */
 static int find_keyword(const Schema *s, const Json *member) {
   size_t row = 0;
   while (row < sizeof keywords / sizeof *keywords && strcmp(json_key(member), keywords[row].key) != 0) row++;
@@ -610,7 +610,7 @@ Status schema_compile(SchemaSet *set, uint32_t number, Error *err) {
   }
   Schema *s = &set->schemas[number];
   if (s->lost_patterns && s->additional != SCHEMA_NONE) {
-    s->additional = SCHEMA_NONE; /* else it would judge keys that the lost patterns match */
+    s->additional = SCHEMA_NONE; /* otherwise it would judge keys that the lost patterns match */
     TRY(let_go(set, number, "additionalProperties", "depends on a keyword that was let go", err));
   }
   KeyList *properties = &s->properties;
@@ -619,8 +619,8 @@ Status schema_compile(SchemaSet *set, uint32_t number, Error *err) {
   return STATUS_OK;
 }
 
-/* Compiles a constant as a schema that only this value satisfies: an array as prefixItems of its elements, an
- * object as required properties of its members, any other value as const. */
+/* Compiles a constant as a schema that only this value satisfies. An array becomes prefixItems of its
+ * elements, an object required properties of its members, any other value a const. */
 Status schema_compile_constant(SchemaSet *set, uint32_t number, Error *err) {
   const Json *value = set->schemas[number].json;
   uint32_t child;

@@ -8,14 +8,14 @@ const Json *schema_find(const Json *object, const char *key);
 
 JsonKind json_kind(const Json *json);
 
-/* Gives the number of the schema `json`, which is added uncompiled if new; `pointer` is its JSON pointer. */
+/* Gives the number of the schema `json`. A new one is added uncompiled. `pointer` is its JSON pointer. */
 Status schema_add(SchemaSet *set, const Json *json, uint32_t resource, Draft draft, const char *pointer,
                   uint32_t *number, Error *err);
 Status schema_add_constant(SchemaSet *set, const Json *value, const char *pointer, uint32_t *number,
                            Error *err);
 
 /* If some keywords are not enforced (SchemaSet.let_go), drops those that depend on them, such as `not` with a
- * subschema that now allows more. Then each schema allows no less than it says. PRECOND all are compiled */
+ * subschema that now allows more. Each schema then allows no less than it says. PRECOND all are compiled */
 Status schema_widen(SchemaSet *set, Error *err);
 /* Compiles the keywords of set->schemas[number]. */
 Status schema_compile(SchemaSet *set, uint32_t number, Error *err);
@@ -23,7 +23,7 @@ Status schema_compile_constant(SchemaSet *set, uint32_t number, Error *err);
 
 /* True if the draft knows the keyword, a member of the schema's json, and no $ref beside it silences it. */
 bool schema_has_keyword(const SchemaSet *set, uint32_t number, const Json *keyword);
-/* Gives what one keyword about single values (type, pattern, minimum and their like) allows by itself; false
+/* Gives what one keyword about single values (type, pattern, minimum and their like) allows by itself. False
  * if it is not applied or is refused. */
 bool schema_keyword_langs(SchemaSet *set, uint32_t number, const Json *keyword, unsigned *kinds,
                           Lang *strings, Lang *numbers);
@@ -36,5 +36,5 @@ Status schema_find_resources(SchemaSet *set, Error *err);
 /* The schema that `reference` means in a resource; refuses remote references. */
 Status schema_resolve(SchemaSet *set, uint32_t resource, const char *reference, bool dynamic,
                       const char *pointer, uint32_t *number, Error *err);
-/* Sets *resource and *draft to those of the resource that begins at `json`, if one begins there. */
+/* If a resource begins at `json`, sets *resource and *draft to its own. */
 void schema_enter(const SchemaSet *set, const Json *json, uint32_t *resource, Draft *draft);

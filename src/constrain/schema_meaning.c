@@ -1,8 +1,8 @@
 /* schema_meaning.c - a subschema with its in-place subschemas as languages and formulas; see schema.h.
  *
  * In-place subschemas ($ref, $dynamicRef, allOf, anyOf, oneOf, not, if, then, else, dependentSchemas) judge
- * the same value, so that for strings and numbers they are unions, intersections and complements, and for
- * arrays and objects formulas. */
+ * the same value. For strings and numbers they are unions, intersections and complements; for arrays and
+ * objects they are formulas. */
 #include <stdlib.h>
 #include <string.h>
 
@@ -56,8 +56,8 @@ static Exactly exactly(Langs *l, const Lang *parts, size_t n) {
   return either(l, exactly(l, parts, n / 2), exactly(l, parts + n / 2, n - n / 2));
 }
 
-/* Strings that exactly one of the languages contains. A language of one value (lang_is_single()) that occurs
- * twice in the list adds nothing: its strings are in two languages. */
+/* Strings that exactly one of the languages contains. A language of one value (lang_is_single()) adds nothing
+ * if it occurs twice in the list: its strings are in two languages. */
 static Lang exactly_one(Langs *l, const Lang *parts, size_t n) {
   size_t n_others = 0, n_once = 0, n_single = 0;
   Exactly singles;
@@ -252,7 +252,7 @@ static bool members_differ(SchemaSet *set, uint32_t a, uint32_t b, uint32_t key,
   return false;
 }
 
-/* True if a key that `part` of `a` requires shows that no object satisfies both `a` and `b`. */
+/* True if some key shows that no object satisfies both `a` and `b`. `part` of `a` requires that key. */
 static bool are_kept_apart(SchemaSet *set, uint32_t a, uint32_t part, uint32_t b, int depth) {
   for (size_t i = 0; i < set->schemas[part].required.count; i++) {
     const uint32_t key = set->schemas[part].required.items[i];
@@ -264,8 +264,8 @@ static bool are_kept_apart(SchemaSet *set, uint32_t a, uint32_t part, uint32_t b
   return false;
 }
 
-/* True if all schemas require the key, each with a constant string of its own: quick even for a list too long
- * to be compared pair by pair. */
+/* True if all schemas require the key, each with a constant string of its own. This is quick even for a list
+ * too long to be compared pair by pair. */
 static bool are_tagged_by(SchemaSet *set, const NumberList *list, uint32_t key) {
   const size_t start = set->langs.n_stack, n = list->count;
   bool tagged = true;
@@ -284,7 +284,7 @@ static bool are_tagged_by(SchemaSet *set, const NumberList *list, uint32_t key) 
   return tagged;
 }
 
-/* True if required members, or kinds, show that no object satisfies two of the schemas: for objects, oneOf
+/* True if required members, or kinds, show that no object satisfies two of the schemas. For objects, oneOf
  * then means anyOf. */
 static bool exclude_one_another(SchemaSet *set, const NumberList *list) {
   const NumberList *required = list->count > 0 ? &set->schemas[list->items[0]].required : NULL;
@@ -412,8 +412,8 @@ Lang schema_member_keys(SchemaSet *set, uint32_t schema) {
   }
   matched = lang_join_pushed(l, start, lang_or_many);
   if (schema_is_false(s->additional)) made = lang_or(l, matched, keys_lang(set, s, true));
-  /* If all other keys are allowed, every beginning of a key can still become an allowed one. Then single
-   * refused keys are not taken out: they are refused where the key ends. */
+  /* If all other keys are allowed, every beginning of a key can become an allowed key. Single refused keys
+   * are then not taken out: they are refused where they end. */
   if (made != LANG_ALL || refused != LANG_NONE) refused = lang_or(l, refused, keys_lang(set, s, false));
   if (refused != LANG_NONE) made = lang_and(l, made, lang_not(l, refused));
   set->schemas[schema].member_keys = made;

@@ -171,7 +171,7 @@ static Status find_in_each(SchemaSet *set, const Json *json, uint32_t resource, 
   return STATUS_OK;
 }
 
-/* True if `word` is one of `words`, a text in which a blank follows each word. */
+/* True if `word` is one of `words`. These are one text, with a blank after each word. */
 static bool is_one_of(const char *word, const char *words) {
   const size_t n = strlen(word);
   for (; *words; words += strcspn(words, " ") + 1)
@@ -254,8 +254,8 @@ static void decode_percent(char *text) {
   *out = '\0';
 }
 
-/* schema_find() of an object that a pointer leads through: its members are indexed the first time, since
- * thousands of references may lead through one "$defs". If no memory is left for the index, the members are
+/* schema_find() of an object that a pointer leads through. Thousands of references may lead through one
+ * "$defs": on first use its members are indexed. If no memory is left for the index, the members are
  * searched. */
 static const Json *member_of(SchemaSet *set, const Json *object, const char *key) {
   const uint64_t place = (uintptr_t)object; /* the object's own entry says that its members have entries */
@@ -284,7 +284,7 @@ static const Json *step(SchemaSet *set, const Json *json, char *token) {
   return element;
 }
 
-/* The value to which a JSON pointer leads from `json`, or NULL; the pointer's text is modified. *resource and
+/* The value to which a JSON pointer leads from `json`, or NULL. The pointer's text is modified. *resource and
  * *draft become those of the last resource that begins on the way. */
 static const Json *follow(SchemaSet *set, const Json *json, char *pointer, uint32_t *resource, Draft *draft) {
   char *at = pointer;

@@ -127,7 +127,7 @@ static Status add_lang(Parser *p, Lang lang, int *index) {
   return add_node(p, (GbnfNode){.kind = GBNF_LANG, .lang = lang, .child = -1, .next = -1}, index);
 }
 
-/* The number of the rule with this name, which is added if it is new. */
+/* The number of the rule with this name. A new rule is added. */
 static Status find_rule(Parser *p, const char *name, size_t size, uint32_t *number) {
   GbnfTree *t = p->tree;
   const uint64_t hash = hash64(name, size, 0);

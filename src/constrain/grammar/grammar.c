@@ -102,8 +102,8 @@ static uint32_t make_stack(Grammar *g, uint32_t at, uint32_t below) {
 
 static void expand(Grammar *g, Stack stack);
 
-/* Adds a place and, if its language has the empty string, what follows it. Languages with the same stack are
- * united. */
+/* Adds a place. If its language has the empty string, also adds what follows the place. Languages with the
+ * same stack are united. */
 static void add_place(Grammar *g, Lang lang, uint32_t stack) {
   const bool is_token = lang & PLACE_TOKEN;
   if (!is_token && lang_has_empty(&g->set.langs, lang)) {
@@ -164,7 +164,7 @@ static bool same_state(const Grammar *g, const State *s) {
          (s->n == 0 || memcmp(g->places + s->first, g->made, s->n * sizeof *g->made) == 0);
 }
 
-/* The number of the state that has the places g->made[0..n_made) and g->accepts; a new state is added.
+/* The number of the state with the places g->made[0..n_made) and g->accepts; a new state is added.
  * GRAMMAR_DEAD if there are no places and the text may not end, or after a failure. */
 static uint32_t intern(Grammar *g) {
   const size_t n = g->n_made;
@@ -281,7 +281,7 @@ bool grammar_must_end(const Grammar *g, uint32_t state) {
  * them are allowed: lex_masks.c finds them, and the nodes of the trie at which the part may end. Below these
  * nodes the state after the part decides. */
 
-/* Adds the tokens at and below the nodes first..last-1 whose bytes may follow `state`. */
+/* Adds the tokens of nodes first..last-1, and of the nodes below, whose bytes may follow `state`. */
 static void walk(Grammar *g, const Trie *t, uint32_t first, uint32_t last, uint32_t state, uint64_t *mask) {
   for (uint32_t node = first; node < last; node = t->skip[node]) {
     const uint32_t next = grammar_next(g, state, t->bytes[node]);
@@ -382,7 +382,7 @@ static Status open_empty(Langs *langs, Grammar **grammar, Error *err) {
   return STATUS_OK;
 }
 
-/* Ends the opening of a grammar: closes it after a failure, or if no text fits it. */
+/* Ends the opening of a grammar. Closes it after a failure, or if no text fits it. */
 static Status finish(Grammar **grammar, const char *name, Status status, Error *err) {
   Error inner;
   if (status == STATUS_OK && grammar_begin(*grammar) == GRAMMAR_DEAD) {

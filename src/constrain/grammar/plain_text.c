@@ -12,7 +12,7 @@ Status grammar_open_words(const char *name, LangWord *words, size_t n, Grammar *
   return status;
 }
 
-/* Strings of `a`, then `end`, in which `end` does not come earlier. */
+/* The strings of `a`, each followed by `end`. `end` comes nowhere earlier. */
 static Lang ended_by(Langs *langs, Lang a, const char *end) {
   const Lang mark = lang_literal(langs, end, strlen(end));
   const Lang more = lang_then(langs, lang_bytes(langs, 0, 255), LANG_ALL);

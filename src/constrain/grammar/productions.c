@@ -116,7 +116,7 @@ static Status add_alternative(const char *name, Productions *out, uint32_t rule,
 
 static Status add_node(Maker *m, uint32_t rule, int index);
 
-/* The number in `out` of a nested rule of the tree, which is added when it is first asked for. */
+/* The number in `out` of a nested rule of the tree. On first use the rule is added. */
 static Status nested_rule(Maker *m, uint32_t rule, uint32_t *number) {
   if (m->numbers[rule] == NONE) {
     TRY(add_rule(m->out, rule, &m->numbers[rule], m->err));
@@ -157,8 +157,8 @@ static Status add_sequence(Maker *m, uint32_t owner, const GbnfNode *sequence, S
   return langs_check(l, m->err);
 }
 
-/* Adds `child` min times and then a chain of optional rules: each adds it once more and goes on with the next
- * rule or, without a max, with itself. */
+/* Adds `child` min times, then a chain of optional rules. Each of them adds it once more and goes on with the
+ * next rule or, without a max, with itself. */
 static Status add_repeat(Maker *m, uint32_t rule, const GbnfNode *node, SymbolList *list) {
   const uint32_t owner = m->out->rules[rule].owner;
   uint32_t child, more = NONE;
@@ -337,8 +337,8 @@ static Status search(Search *s, uint32_t rule) {
   return STATUS_OK;
 }
 
-/* Refuses an alternative that may begin with a rule of its own component and has symbols after that rule: the
- * stack would grow with each round. */
+/* Refuses an alternative that may begin with a rule of its own component and then has more symbols: the stack
+ * would grow with each round. */
 static Status check_beginning(const Search *s, const Alternative *alternative) {
   const Productions *p = s->m->out;
   const uint32_t component = s->component[alternative->rule];

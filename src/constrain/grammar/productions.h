@@ -37,8 +37,8 @@ typedef struct {
   size_t n_rules, rules_capacity;
 } Productions;
 
-/* Makes productions of a tree. Refuses (STATUS_USAGE) rules that have no text, and rules that begin with
- * themselves and go on after that. */
+/* Makes productions of a tree. Refuses (STATUS_USAGE) rules that have no text. Also refuses rules that begin
+ * with themselves and then have more symbols. */
 Status productions_make(Langs *langs, const char *name, const GbnfTree *tree, Productions *out, Error *err);
 /* One rule with one language. */
 Status productions_make_lang(Lang lang, Productions *out, Error *err);

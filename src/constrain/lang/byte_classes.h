@@ -1,6 +1,6 @@
-/* byte_classes.h - classes of bytes that no set of a store divides, and rows: the derivatives of an
+/* byte_classes.h - classes of bytes that no set of a store divides, and rows. A row has the derivatives of an
  * expression, one for each class. A new set that has only a part of a class divides the class in two. Older
- * rows stay as they are: in them, a new class has the entry of the class that it was divided from. */
+ * rows stay as they are: there a new class has the entry of the class that it was divided from. */
 #pragma once
 
 #include "constrain/lang/lang_internal.h"
@@ -10,11 +10,11 @@ void byte_classes_begin(ByteClasses *classes);
 /* Divides classes so that the set is a union of them. */
 void byte_classes_divide(ByteClasses *classes, const ByteSet *set);
 
-/* Makes a row: its number of classes, then an entry for each, LANG_UNKNOWN until it is derived. NULL on
- * failure. */
+/* Makes a row: its number of classes, then an entry for each class. An entry is LANG_UNKNOWN until it is
+ * derived. NULL on failure. */
 uint32_t *byte_row_make(Langs *langs);
 
-/* The entry of a row for a class, which may be newer than the row, and for a byte. */
+/* The entry of a row: for a class, which may be newer than the row; for a byte. */
 static inline uint32_t *byte_row_class(const ByteClasses *classes, uint32_t *row, uint32_t class) {
   while (class >= row[0]) class = classes->parent[class];
   return &row[1 + class];

@@ -1,7 +1,7 @@
 /* lang.c - makes, simplifies and derives expressions of regular languages; see lang.h.
  *
- * The derivative of an expression by a byte (Brzozowski 1964) is computed together with its cell, the set of
- * bytes that have the same derivative, so that a state costs one computation for each cell. */
+ * The derivative of an expression by a byte (Brzozowski 1964) is computed together with its cell: the set of
+ * bytes that have the same derivative. So a state costs one computation for each cell. */
 #include "constrain/lang/lang.h"
 
 #include <stdlib.h>
@@ -163,7 +163,7 @@ static void sort_numbers(uint32_t *list, size_t n) {
   }
 }
 
-/* Appends `a` to langs->lists or, if `a` is of this kind, its parts. */
+/* Appends `a` to langs->lists. If `a` is of this kind itself, appends its parts instead. */
 static bool add_parts(Langs *langs, LangKind kind, Lang a) {
   const LangNode *node = &langs->nodes[a];
   bool nested = node->kind == kind;
@@ -180,8 +180,8 @@ static bool add_parts(Langs *langs, LangKind kind, Lang a) {
   return true;
 }
 
-/* Unites or intersects the sets among list[0..n) into one; returns the new n, or -1 for an AND whose sets
- * have no byte in common. */
+/* Unites or intersects the sets in list[0..n) into one. Returns the new n; -1 for an AND whose sets have no
+ * byte in common. */
 static ptrdiff_t join_sets(Langs *langs, LangKind kind, uint32_t *list, size_t n) {
   size_t kept = 0, n_sets = 0;
   ByteSet all = byte_set_none();
@@ -250,8 +250,8 @@ static bool read_run(const Langs *langs, Lang lang, Run *run) {
   return node->kind == REPEAT;
 }
 
-/* Unites runs among list[0..n) that differ only in min and max, if their ranges join; returns the new n.
- * Derivatives of repetitions then grow with the text, not with the number of ways to read it. */
+/* Unites runs in list[0..n) that differ only in min and max, if their ranges join. Returns the new n. So
+ * derivatives of repetitions grow with the text, not with the number of ways to read it. */
 static size_t join_runs(Langs *langs, uint32_t *list, size_t n) {
   Run x, y;
   for (size_t i = 0; i < n; i++) {
@@ -401,8 +401,8 @@ static Lang derive_and(Langs *langs, LangNode node, unsigned char byte, ByteSet 
   return made;
 }
 
-/* Pushes the alternatives of the derivative of `a`. A collection takes each expression once, even if many
- * unions in `a` have it as a part. */
+/* Pushes the alternatives of the derivative of `a`. A collection takes each expression once, even if it is a
+ * part of many unions in `a`. */
 static void collect(Langs *langs, Lang a, unsigned char byte, ByteSet *cell, uint32_t collection) {
   while (langs_work(langs, 1)) {
     const LangNode node = langs->nodes[a];
@@ -458,8 +458,8 @@ static Lang derive_new(Langs *langs, Lang a, unsigned char byte, ByteSet *cell) 
   return LANG_NONE;
 }
 
-/* The derivative of `a`; keeps in `cell` only bytes with the same derivative. An expression that this
- * derivation has met before has narrowed `cell` already. */
+/* The derivative of `a`. Keeps in `cell` only bytes with the same derivative. An expression that this
+ * derivation has met before has already narrowed `cell`. */
 static Lang derive(Langs *langs, Lang a, unsigned char byte, ByteSet *cell) {
   if (!langs_work(langs, 4)) return LANG_NONE;
   if (langs->nodes[a].derivation == langs->derivation) return langs->nodes[a].derived;
@@ -479,8 +479,8 @@ static void begin_derivation(Langs *langs) {
 
 #define MAX_PARTS 16
 
-/* The derivative of an AND or a NOT, from the cached derivatives of its parts (lang_next()). Fills next[] for
- * all classes in which each part's derivative is known to be the same as for `byte`. */
+/* The derivative of an AND or a NOT, made from the cached derivatives of its parts (lang_next()). Fills
+ * next[] for each class in which every part is known to have the same derivative as for `byte`. */
 static Lang next_by_parts(Langs *langs, Lang a, unsigned char byte, uint32_t *next) {
   const LangNode node = langs->nodes[a];
   const uint32_t n = node.kind == NOT ? 1 : node.b;
@@ -566,7 +566,7 @@ static bool multiple_part(const Langs *langs, Lang a, LangNode *part) {
   return part->kind == MULTIPLE;
 }
 
-/* True if `a` has a text of multiple_witness(), which a breadth-first search would find late. */
+/* True if `a` has a text of multiple_witness(). A breadth-first search would find such a text late. */
 static bool has_witness(Langs *langs, Lang a) {
   LangNode part;
   if (!multiple_part(langs, a, &part)) return false;
@@ -577,8 +577,8 @@ static bool has_witness(Langs *langs, Lang a) {
   return false;
 }
 
-/* `a` with each part that has a MULTIPLE replaced by LANG_ALL or LANG_NONE, so that the result contains `a`
- * (`above`) or `a` contains the result. Without `exponents`, a MULTIPLE that needs one is LANG_NONE. */
+/* `a` with LANG_ALL or LANG_NONE in place of each part that has a MULTIPLE. With `above` the result contains
+ * `a`; otherwise `a` contains the result. Without `exponents`, a MULTIPLE that needs one is LANG_NONE. */
 static Lang without_multiples(Langs *langs, Lang a, bool above, bool exponents) {
   const LangNode node = langs->nodes[a];
   if (!node.multiples) return a;
@@ -594,7 +594,7 @@ static Lang without_multiples(Langs *langs, Lang a, bool above, bool exponents) 
   return made;
 }
 
-/* False if `a` has no string even if all numbers count as multiples. */
+/* False if `a` has no string, even with every number taken as a multiple. */
 static bool may_be_alive(Langs *langs, Lang a) {
   const Lang e = lang_or(langs, lang_byte(langs, 'e'), lang_byte(langs, 'E'));
   const Lang digits = lang_repeat(langs, lang_bytes(langs, '0', '9'), 0, LANG_NO_END);
@@ -603,8 +603,8 @@ static bool may_be_alive(Langs *langs, Lang a) {
          lang_is_alive(langs, lang_and(langs, without_multiples(langs, a, true, true), exponents));
 }
 
-/* True if `part` of `a` is a MULTIPLE of whole numbers, the other parts take any digits up to a length, and
- * no such digits make a multiple. */
+/* True if three things hold: `part` of `a` is a MULTIPLE of whole numbers; the other parts take any digits up
+ * to some length; no such digits make a multiple. */
 static bool lacks_multiple(Langs *langs, Lang a, LangNode part) {
   char text[80];
   size_t size;
@@ -692,8 +692,8 @@ bool lang_is_alive(Langs *langs, Lang a) {
 
 /* --- beginnings */
 
-/* True if `a` has all texts of at least some number of characters, each perhaps followed by what a further
- * expression allows, or is a union with a part like that. */
+/* True if `a` has all texts of at least some number of characters. Each may be followed by what a further
+ * expression allows. A union needs one such part. */
 static bool takes_any_beginning(const Langs *langs, Lang a) {
   LangNode *node = &langs->nodes[a];
   if (node->takes_any) return node->takes_any == 1;
@@ -737,7 +737,7 @@ static Lang list_without(Langs *langs, LangNode node, const char *bytes, size_t 
     const LangKind kind = langs->nodes[parts[i]].kind;
     if (node.kind == AND && kind != OR && kind != THEN && kind != SET) continue;
     parts[i] = lang_without(langs, parts[i], bytes, size);
-    /* lang_without() keeps the string where the part, or a part of it, is endless */
+    /* lang_without() keeps the string if the part, or a part of it, is endless */
     done = node.kind == AND && !lang_contains(langs, parts[i], bytes, size);
   }
   made = join(langs, node.kind, parts, node.b);

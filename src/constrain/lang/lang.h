@@ -1,12 +1,12 @@
 /* lang.h - regular languages of byte strings, as hash-consed expressions with derivatives.
  *
- * A Lang is the number of an expression in a Langs store; equal expressions have equal numbers, so that a
- * Lang is also the state of a lazily built automaton: lang_next() is its transition by a byte. Union,
+ * A Lang is the number of an expression in a Langs store. Equal expressions have equal numbers. A Lang is
+ * therefore also the state of a lazily built automaton: lang_next() is its transition by a byte. Union,
  * intersection and complement are operators like any other. Text patterns are languages of UTF-8 bytes
  * (lang_any_text()).
  *
- * Failures (no memory, or a limit that is passed) are kept in the store. Results of functions after a failure
- * mean nothing; langs_check() reports the first one. */
+ * Failures (no memory, or a limit that is passed) are kept in the store; langs_check() reports the first one.
+ * After a failure the results of functions mean nothing. */
 #pragma once
 
 #include <stdbool.h>
@@ -101,11 +101,11 @@ Lang lang_any_text(Langs *langs);
 Lang lang_text(Langs *langs, Lang a);
 /* Declares that all strings of `a` are valid UTF-8: lang_text() then returns `a` itself. */
 Lang lang_declare_text(Langs *langs, Lang a);
-/* Declares that `a` has the texts of one value, so that two such languages are equal or disjoint. */
+/* Declares that `a` has the texts of one value. Two such languages are then taken to be equal or disjoint. */
 Lang lang_declare_single(Langs *langs, Lang a);
 bool lang_is_single(const Langs *langs, Lang a);
 /* lang_words() is the union of words, each followed by its rest, as a prefix tree. It reorders words[].
- * PRECOND the words and their rests are text */
+ * PRECOND all words and rests are text */
 typedef struct {
   const char *bytes; /* [size] */
   size_t size;
@@ -113,8 +113,8 @@ typedef struct {
 } LangWord;
 Lang lang_words(Langs *langs, LangWord *words, size_t n);
 
-/* Texts of decimal numbers that are multiples of divisor / 10^scale, and texts that are no numbers: to be
- * intersected with the grammar of numbers. PRECOND 0 < divisor < 2^31, scale <= LANG_MAX_SCALE */
+/* Texts of decimal numbers that are multiples of divisor / 10^scale, and all texts that are no numbers.
+ * Callers intersect it with the grammar of numbers. PRECOND 0 < divisor < 2^31, scale <= LANG_MAX_SCALE */
 #define LANG_MAX_SCALE 60
 Lang lang_multiple(Langs *langs, uint32_t divisor, unsigned scale);
 
@@ -153,23 +153,23 @@ bool lang_has_empty(const Langs *langs, Lang a);
 bool lang_is_plain(const Langs *langs, Lang a);
 /* The derivative by a byte: the rests of the strings of `a` that begin with `byte`. */
 Lang lang_next(Langs *langs, Lang a, unsigned char byte);
-/* Classes of characters above U+007F: one for each first byte that white space or line ends have, and a class
- * of the rest. */
+/* Classes of characters above U+007F by their first byte. Each first byte of white space or a line end has a
+ * class; all others are WIDE_OTHER. */
 typedef enum { WIDE_OTHER, WIDE_C2, WIDE_E1, WIDE_E2, WIDE_E3, WIDE_EF, N_WIDE } WideClass;
-/* The derivative by a character of the class; LANG_UNKNOWN if it differs between characters, or the
+/* The derivative by a character of the class. LANG_UNKNOWN if it differs between characters, or if the
  * expression does not show that it is the same. */
 Lang lang_next_class(Langs *langs, Lang a, WideClass class);
-/* True if `a` has a string. A search that meets its limit fails (langs_check()); but it may return true if
- * `a` has a part from lang_multiple() or a limit on characters (lang_without_max()). */
+/* True if `a` has a string. A search that meets its limit fails (langs_check()). But it may return true
+ * instead if `a` has a part from lang_multiple() or a limit on characters (lang_without_max()). */
 bool lang_is_alive(Langs *langs, Lang a);
 bool lang_contains(Langs *langs, Lang a, const void *bytes, size_t size);
 /* True if every text is the beginning of a string of `a`; false where the expression does not show that. */
 bool lang_takes_any_beginning(const Langs *langs, Lang a);
-/* True if each beginning of a string of `a` begins infinitely many strings; false where the expression does
- * not show that. */
+/* True if each beginning of a string of `a` begins infinitely many strings. False if the expression does not
+ * show that. */
 bool lang_is_endless(const Langs *langs, Lang a);
-/* `a` without the string bytes[0..size). Endless parts (lang_is_endless()), or all of an endless `a`, stay as
- * they are: the result can then still have the string, and the caller has to refuse it. */
+/* `a` without the string bytes[0..size). Endless parts (lang_is_endless()) stay as they are, and so does an
+ * endless `a`. The result can then still have the string, and the caller has to refuse it. */
 Lang lang_without(Langs *langs, Lang a, const char *bytes, size_t size);
 /* The number of characters of the shortest string of `a`; continuation bytes of UTF-8 do not count.
  * LANG_UNKNOWN where the search meets its limit. PRECOND `a` has a string */
@@ -180,11 +180,11 @@ bool lang_example(Langs *langs, Lang a, char *out, size_t capacity, size_t *size
 /* True if `a` has a string of at most `left` characters (LANG_NO_END: of any length), by lang_is_alive() and
  * lang_shortest(); also where the latter returns LANG_UNKNOWN. langs->ending is tried before a search. */
 bool lang_ends_within(Langs *langs, Lang a, uint32_t left);
-/* `a` with no upper limit on repetitions of text whose limit is LANG_RELAXED or more: a larger language, with
- * the same strings of up to LANG_RELAXED characters and a smaller automaton. Complements, and parts that
- * are too deep or have too many parts themselves, stay as they are. */
+/* `a` without limits of LANG_RELAXED or more on repetitions of text. The language is larger and its automaton
+ * smaller; strings of up to LANG_RELAXED characters are the same. Complements stay as they are, and so do
+ * parts that are too deep or have too many parts themselves. */
 #define LANG_RELAXED 48
 Lang lang_relaxed(Langs *langs, Lang a);
-/* Splits `a`: `a` is the intersection of the language returned and the strings of at most *max characters
- * (LANG_NO_END: the expression shows no such limit). */
+/* Splits `a` into a language, which is returned, and a limit: the strings of `a` are those of the language
+ * with at most *max characters. LANG_NO_END: the expression shows no such limit. */
 Lang lang_without_max(Langs *langs, Lang a, uint32_t *max);

@@ -1,9 +1,9 @@
 /* lang_classes.c - derivatives by whole classes of characters above U+007F; see lang.h. Called by: lex.c,
  * lang_lengths.c.
  *
- * A set of characters is a SET of ASCII, a sequence of SETs, or an OR of such parts. As a part of a language,
- * it is treated as one letter. If it has only some characters of a class, the derivative by the class is
- * LANG_UNKNOWN. */
+ * A set of characters is a SET of ASCII, a sequence of SETs, or an OR of such parts. Within a language it is
+ * treated as one letter. The derivative by a class is LANG_UNKNOWN if the set has only some characters of the
+ * class. */
 #include "constrain/lang/lang_internal.h"
 
 static bool is_in_class(unsigned lead, WideClass class) {
@@ -15,8 +15,8 @@ static bool is_in_class(unsigned lead, WideClass class) {
   return lead >= 0xc2 && lead <= 0xf4;
 }
 
-/* The length of the strings of `a` if all are equally long and have only continuation bytes of UTF-8; 0 if
- * not, or where the expression does not show it. */
+/* The length of the strings of `a` if all have it and consist of continuation bytes of UTF-8. 0 if not, or if
+ * the expression does not show it. */
 static int middle_bytes(const Langs *langs, Lang a) {
   const LangNode *node = &langs->nodes[a];
   if (node->kind == SET) {
@@ -50,8 +50,8 @@ static bool is_character_set(const Langs *langs, Lang a) {
   return true;
 }
 
-/* The derivative of `a` by any n continuation bytes, the first of them in first..last; LANG_UNKNOWN unless
- * after each byte it is the same for all of them. */
+/* The derivative of `a` by any n continuation bytes, the first of them in first..last. LANG_UNKNOWN if after
+ * some byte it is not the same for all of them. */
 static Lang after_middle(Langs *l, Lang a, unsigned first, unsigned last, int n) {
   const Lang next = lang_next(l, a, (unsigned char)first);
   for (unsigned byte = first + 1; byte <= last; byte++)

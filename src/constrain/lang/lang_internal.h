@@ -46,8 +46,8 @@ static inline void byte_set_keep(ByteSet *set, const ByteSet *other, bool invert
   for (int i = 0; i < 4; i++) set->bits[i] &= inverted ? ~other->bits[i] : other->bits[i];
 }
 
-/* A string of up to LANG_RELAXED characters repeats a text that is not empty at most LANG_RELAXED times: for
- * such strings, the limit `max` of a repetition of text has no effect. */
+/* A string of up to LANG_RELAXED characters repeats a text that is not empty at most LANG_RELAXED times. For
+ * such strings the limit `max` of a repetition of text has no effect. */
 static inline bool is_relaxable(bool text, uint32_t max) {
   return text && max >= LANG_RELAXED && max != LANG_NO_END;
 }
@@ -58,14 +58,13 @@ Lang lang_node(Langs *langs, LangNode node);
 bool lang_is_character_set(Langs *langs, Lang a);
 /* The derivative of a MULTIPLE; keeps in `cell` only bytes with the same derivative. */
 Lang multiple_next(Langs *langs, LangNode node, unsigned char byte, ByteSet *cell);
-/* True if the number that a MULTIPLE has read so far is no multiple, and only an exponent can make it one:
- * its fraction has as many digits as that of a multiple can have, or more. */
+/* True if the number that a MULTIPLE has read so far is no multiple, and only an exponent can make it one.
+ * Its fraction then has at least as many digits as that of a multiple can have. */
 bool multiple_needs_exponent(const Langs *langs, LangNode node);
 /* True if a MULTIPLE has read no point and no exponent, and its divisor is a whole number. */
 bool multiple_is_whole(const Langs *langs, LangNode node);
-/* Writes n / 2 digits, after a point if n is odd, to out[0..*size): appended to the number that a MULTIPLE
- * has read, they make it a multiple. *size 0: no such digits exist or are needed, or the fraction
- * would have over Divisor.scale digits. False: n is MULTIPLE_WITNESSES or more, or the number has an
- * exponent. */
+/* Writes n / 2 digits to out[0..*size), after a point if n is odd. Appended to the number that a MULTIPLE has
+ * read, they make it a multiple. *size is 0 if no such digits exist or are needed, or if the fraction would
+ * have over Divisor.scale digits. False: n is MULTIPLE_WITNESSES or more, or the number has an exponent. */
 #define MULTIPLE_WITNESSES 24
 bool multiple_witness(const Langs *langs, LangNode node, int n, char out[80], size_t *size);

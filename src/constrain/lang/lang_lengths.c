@@ -22,7 +22,7 @@ static uint32_t keep_shortest(Langs *langs, Lang a, uint64_t shortest) {
   return (uint32_t)shortest;
 }
 
-/* shortest_plain() of a THEN. Also keeps the length of each rest (second part) in it that is a THEN. */
+/* shortest_plain() of a THEN. Also keeps the length of each rest (second part) in it that is a THEN, too. */
 static uint32_t shortest_then(Langs *langs, Lang a) {
   const size_t start = langs->n_stack;
   const LangNode *node = &langs->nodes[a];
@@ -76,7 +76,7 @@ typedef struct {
       best_from; /* best: characters of the shortest string so far; best_from: index of its last item */
 } Measure;
 
-/* Sets *shortest to lang_shortest() if that is a number known without a search; else returns false. */
+/* Sets *shortest to lang_shortest() if that number is known without a search. False if it is not. */
 static bool known_shortest(Langs *langs, Lang a, uint32_t *shortest) {
   const LangNode *node = &langs->nodes[a];
   if (!node->has_empty && !node->plain && (node->shortest == 0 || node->shortest == LANG_UNKNOWN))
@@ -85,8 +85,8 @@ static bool known_shortest(Langs *langs, Lang a, uint32_t *shortest) {
   return true;
 }
 
-/* Adds the derivatives of item `at` by bytes that begin a character or, with `begins` false, continue one. A
- * derivative whose shortest string is known is not added; it lowers `best` if it can. */
+/* Adds the derivatives of item `at` by bytes that begin a character (`begins`) or that continue one. If the
+ * shortest string of a derivative is known, the derivative is not added; it may lower `best`. */
 static void measure_next(Measure *m, uint32_t at, bool begins) {
   Langs *langs = m->langs;
   const uint32_t characters = m->items[at].characters + begins;

@@ -18,7 +18,7 @@ static int by_bytes(const void *a, const void *b) {
   return order ? order : (x->size > y->size) - (x->size < y->size);
 }
 
-/* The union of sorted words, each with its rest; they share their first `at` bytes, which are left out. */
+/* The union of sorted words, each with its rest, without their first `at` bytes, which are the same. */
 static Lang words_from(Langs *langs, const LangWord *words, size_t n, size_t at, int depth) {
   const size_t start = langs->n_stack;
   size_t i = 0;
@@ -54,7 +54,7 @@ Lang lang_words(Langs *langs, LangWord *words, size_t n) {
 
 /* A part as its first set of bytes and what follows it. */
 typedef struct {
-  Lang first, rest; /* first LANG_NONE: the part is no THEN whose first part is a SET; rest is all of it */
+  Lang first, rest; /* LANG_NONE: the part is no THEN that begins with a SET; rest is then all of it */
 } Split;
 
 static int by_first(const void *a, const void *b) {

@@ -1,8 +1,7 @@
 /* numbers.c - comparisons of decimal texts as languages; see numbers.h.
  *
- * Texts without a sign are compared digit by digit: a text with more integer digits is larger; between two
- * of equal length the first different digit decides. Scientific texts are compared by their exponent
- * first. */
+ * Texts without a sign are compared digit by digit. A text with more integer digits is larger. Between two of
+ * equal length the first different digit decides. Scientific texts are compared by their exponent first. */
 #include "constrain/lang/numbers.h"
 
 #include <stdlib.h>
@@ -84,7 +83,7 @@ typedef struct {
   int n_integer, n_fraction;
 } Digits;
 
-/* Texts of a point and digits, or the empty text (0), with a value above (`above`) or below d's fraction. */
+/* Fractions with a value above (`above`) or below d's: a point and digits, or the empty text (0). */
 static Lang fraction_beyond(Langs *l, Digits d, bool above) {
   Lang made = LANG_NONE, any = digits(l, 0, LANG_NO_END);
   if (above) made = lang_then(l, lang_then(l, any, lang_bytes(l, '1', '9')), any);
@@ -99,7 +98,7 @@ static Lang fraction_beyond(Langs *l, Digits d, bool above) {
   return above || d.n_fraction == 0 ? made : lang_or(l, made, LANG_EMPTY);
 }
 
-/* Texts above (`above`) or below d, with as many integer digits as d and, if `fraction`, any fraction. */
+/* Texts above (`above`) or below d with as many integer digits and, if `fraction`, any fraction. */
 static Lang same_length_beyond(Langs *l, Digits d, bool above, bool fraction) {
   Lang made = fraction ? fraction_beyond(l, d, above) : LANG_NONE;
   Lang end = fraction ? lang_pattern(l, FRACTION) : LANG_EMPTY;
@@ -125,7 +124,7 @@ static Lang beyond(Langs *l, Digits d, bool above, bool fraction) {
   return lang_or(l, made, lang_then(l, shorter, end));
 }
 
-/* Texts of exponents, after "e", that are above (order 1), equal to (0) or below (-1) `exponent`. */
+/* Texts of exponents, after "e", compared with `exponent`: above it (order 1), equal (0) or below it (-1). */
 static Lang exponent_beyond(Langs *l, int exponent, int order) {
   char text[8];
   int size = 0, value = exponent < 0 ? -exponent : exponent;
@@ -233,7 +232,7 @@ Lang numbers_equal(Numbers numbers, const Decimal *d) {
 /* --- many numbers */
 
 typedef struct NumberWord {
-  size_t at, size; /* digits in the set's text, up to where zeros or an exponent may follow */
+  size_t at, size; /* digits in the set's text; zeros or an exponent may follow them */
   Lang rest;
   bool negative;
 } NumberWord;
@@ -249,7 +248,7 @@ static Status add_word(NumberSet *set, Digits digits, NumberWord word, Error *er
   return STATUS_OK;
 }
 
-/* Texts that may follow the digits of a number: zeros, or where they have no fraction a point and zeros. */
+/* Texts that may follow the digits of a number: zeros or, if it has no fraction, a point and zeros. */
 static Lang zeros_after(Langs *l, Digits digits) {
   return lang_pattern(l, digits.n_fraction > 0 ? "0*" : "(?:\\.0+)?");
 }
@@ -273,7 +272,7 @@ Status number_set_add(Numbers numbers, NumberSet *set, const Decimal *d, Error *
   return add_word(set, mantissa, word, err);
 }
 
-/* The words of the set with a minus sign (`negative`), or those without. */
+/* The words of the set that have a minus sign; without `negative`, those that have none. */
 static Lang words_of_sign(Langs *l, const NumberSet *set, LangWord *words, bool negative) {
   size_t n = 0;
   for (size_t i = 0; i < set->n_words; i++) {
@@ -302,8 +301,8 @@ void number_set_release(NumberSet *set) {
 
 /* --- sides */
 
-/* The positive or, without `positive`, the negative numbers that are farther from zero than d. PRECOND d has
- * that sign, or is zero */
+/* The numbers that are farther from zero than d: the positive ones or, without `positive`, the negative ones.
+ * PRECOND d has that sign, or is zero */
 static Lang outward(Numbers numbers, const Decimal *d, bool positive) {
   Lang far = unsigned_beyond(numbers, d, true);
   return positive ? far : with_sign(numbers.langs, "-", far);

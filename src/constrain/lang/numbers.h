@@ -16,11 +16,11 @@ typedef struct {
   char digits[DECIMAL_MAX_DIGITS];
 } Decimal;
 
-/* Reads a valid JSON number; false if a Decimal has no room for the number's digits, or Decimal.exponent is
- * outside -400..400. */
+/* Reads a valid JSON number. False if a Decimal has no room for its digits, or if Decimal.exponent is outside
+ * -400..400. */
 bool decimal_read(const char *text, size_t size, Decimal *out);
-/* The divisor and scale with which lang_multiple() makes the multiples of |d|; false if d is zero or they are
- * too large. */
+/* The divisor and scale with which lang_multiple() makes the multiples of |d|. False if d is zero or these
+ * are too large. */
 bool decimal_divisor(const Decimal *d, uint32_t *divisor, unsigned *scale);
 
 typedef struct {
@@ -33,7 +33,7 @@ Lang numbers_bounded(Numbers numbers);          /* the texts that the sets below
 Lang numbers_integers(Numbers numbers);         /* 1.0 too */
 Lang numbers_without_fraction(Numbers numbers); /* no '.' and no exponent */
 Lang numbers_equal(Numbers numbers, const Decimal *d);
-/* A set of numbers, which are added one by one. Zero-initialise it. */
+/* A set of numbers, to which numbers are added one by one. Zero-initialise it. */
 typedef struct {
   Buffer text;              /* digits of all `words` (NumberWord in numbers.c) */
   struct NumberWord *words; /* [n_words] */

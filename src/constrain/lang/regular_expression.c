@@ -1,8 +1,8 @@
 /* regular_expression.c - parses an expression to a tree and turns the tree into a language; see
  * regular_expression.h.
  *
- * Assertions have no language of their own: the tree is compiled from its end, each part in front of the
- * language of what may follow the part. An assertion restricts that language. */
+ * Assertions have no language of their own. The tree is therefore compiled from its end: each part is put in
+ * front of the language of what may follow it. An assertion restricts that language. */
 #include "constrain/lang/regular_expression.h"
 
 #include <stdlib.h>
@@ -23,7 +23,7 @@ static bool push_children(Compiler *c, const RegexNode *node) {
   return langs_work(c->langs, 1);
 }
 
-/* The language of a part, with every '^' and '$' in it taken as never matching. */
+/* The language of a part in which no '^' and no '$' matches. */
 static Lang plain(Compiler *c, int index) {
   Langs *l = c->langs;
   const RegexNode *node = &c->tree->nodes[index];
@@ -49,7 +49,7 @@ static Lang ahead(Compiler *c, int index, bool at_start) {
   return node->negative ? lang_not(c->langs, strings) : strings;
 }
 
-/* compile() of a sequence. A part begins where the sequence does if all parts before it are always empty. */
+/* compile() of a sequence. A part is where the sequence begins if all parts before it are always empty. */
 static Lang compile_sequence(Compiler *c, const RegexNode *sequence, bool at_start, Lang rest) {
   Langs *l = c->langs;
   const size_t start = l->n_stack;
@@ -81,10 +81,10 @@ static Lang compile_sequence(Compiler *c, const RegexNode *sequence, bool at_sta
   return rest;
 }
 
-/* A repetition whose part has '^' or '$', and what follows it. */
+/* A repetition whose part has '^' or '$', and what may follow it. */
 typedef struct {
   Lang once; /* a round in which neither matches */
-  Lang last; /* a last round, in which '$' may match, and the rest */
+  Lang last; /* a last round, in which '$' may match, then the rest */
   Lang ends; /* a round that ends the text: further rounds up to `min` are empty; LANG_NONE: none */
   Lang rest;
 } Rounds;
@@ -97,8 +97,8 @@ static Lang join_rounds(Langs *l, const Rounds *r, uint32_t min, uint32_t max) {
   return lang_or(l, made, lang_then(l, lang_repeat(l, r->once, 0, fewer), r->ends));
 }
 
-/* compile() of a repetition whose part has '^' or '$': '^' can match only up to the first round that is not
- * empty, '$' only from the last such round on. */
+/* compile() of a repetition whose part has '^' or '$'. '^' can match only up to the first round that is not
+ * empty. '$' can match only from the last such round on. */
 static Lang compile_anchored_repeat(Compiler *c, const RegexNode *node, bool at_start, Lang rest) {
   static const unsigned char none = 0xff; /* a byte that no part takes */
   Langs *l = c->langs;

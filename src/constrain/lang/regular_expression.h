@@ -8,9 +8,9 @@
 
 #include "constrain/lang/lang.h"
 
-/* REGEX_WHOLE: the texts that the expression matches from end to end; its syntax is that of the u flag.
- * REGEX_SOMEWHERE: the texts in which it matches somewhere, as in JSON Schema, whose patterns may also have
- * escapes that the u flag forbids (\- and \"), and {, } and ] that stand for themselves. */
+/* REGEX_WHOLE: the texts that the expression matches from end to end. Its syntax is that of the u flag.
+ * REGEX_SOMEWHERE: the texts in which it matches somewhere, as in JSON Schema. It may then have escapes that
+ * the u flag forbids (\- and \"), and {, } and ] that stand for themselves. */
 typedef enum { REGEX_WHOLE, REGEX_SOMEWHERE } RegexUse;
 
 /* The texts of an expression. Mistakes are STATUS_USAGE. */

@@ -54,7 +54,7 @@ static Status add_node(Parser *p, RegexNode node, int *index) {
   return STATUS_OK;
 }
 
-/* Adds a part's flags to those of a node; `all`: the node is a sequence of its parts, not a choice of one. */
+/* Adds a part's flags to those of a node. `all`: the node is a sequence of its parts, not a choice of one. */
 static void take_flags(RegexNode *node, const RegexNode *part, bool all) {
   node->has_assertion |= part->has_assertion;
   node->has_start |= part->has_start;
@@ -349,7 +349,7 @@ static bool take_counts(Parser *p, uint32_t *min, uint32_t *max) {
   return false;
 }
 
-/* True where a quantifier in braces begins, or {,n}, which other engines take for a quantifier. */
+/* True where a quantifier in braces begins; also for {,n}, which other engines take for one. */
 static bool begins_counts(Parser *p) {
   const size_t begin = p->at;
   uint32_t min, max;

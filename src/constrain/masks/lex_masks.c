@@ -1,8 +1,8 @@
 /* lex_masks.c - walks the tokens with the states of a string; see lex_masks.h. Called by: masks.c,
  * grammar/grammar.c.
  *
- * Most tokens need no walk. Most states have classes of characters that may follow one another freely, as
- * letters follow letters: the tokens of such characters alone are one bit set. Below a node of the trie a
+ * Most tokens need no walk. In most states, characters of some classes may follow one another freely, as
+ * letters follow letters. The tokens of such characters alone are one bit set. Below a node of the trie a
  * walk then looks only for tokens with another character that may follow. */
 #include "constrain/masks/lex_masks.h"
 
@@ -80,10 +80,10 @@ static uint64_t weight_of(const Vocabulary *v, uint64_t classes) {
   return weight;
 }
 
-/* Adds `state`, to which the plan's at-th character, one of `class`, leads. The plan ends at this state if
- * the list is full, after MAX_DEPTH characters, or if some classes of the plan may not follow in whole.
- * Before min_depth characters such classes are given up instead (or `class`, if its tokens are fewer), and
- * the result is false. */
+/* Adds `state`, to which the plan's at-th character leads; that character is of `class`. The plan ends at
+ * this state if the list is full, after MAX_DEPTH characters, or if some of its classes may not follow in
+ * whole. Before min_depth characters the plan gives up such classes instead (or `class`, if that has fewer
+ * tokens), and the result is false. */
 static bool plan_state(Plan *p, uint32_t state, uint32_t at, int class) {
   const Vocabulary *v = p->masks->v;
   p->ends |= lex_may_end(p->masks->m, state);
@@ -103,7 +103,7 @@ static bool plan_state(Plan *p, uint32_t state, uint32_t at, int class) {
   return true;
 }
 
-/* Begins the list of states with `state`, or with none (LEX_NONE). */
+/* Begins the list of states: with `state`, or empty if that is LEX_NONE. */
 static void begin_states(Plan *p, uint32_t state) {
   p->mark = ++p->masks->m->lex_mark;
   p->n = 0;
@@ -159,8 +159,8 @@ static uint32_t after_class_next(AfterClass *after, Machine *m, uint32_t state, 
   return LEX_NONE;
 }
 
-/* Classes that are in no plan: the quote, the backslash, control characters, bytes of UTF-8 after the first,
- * and partial characters. */
+/* Classes that no plan has: the quote, the backslash, control characters, bytes of UTF-8 after the first, and
+ * partial characters. */
 #define NEVER_WHOLE                                                                                          \
   (CLASS_BIT(CLASS_CONTROL) | CLASS_BIT(class_of_byte('"')) | CLASS_BIT(class_of_byte('\\')) |               \
    CLASS_BIT(CLASS_MIDDLE) | CLASS_BIT(CLASS_PARTIAL))
@@ -198,7 +198,7 @@ static void make_plan(LexMasks *masks, uint32_t lex, LexMask *made) {
     if (i == 0) made->others = p.others;
     made->ends |= p.ends;
   }
-  /* Only walks find where a part of a grammar may end: no plan is used if it passes ends that are wanted. */
+  /* Only walks find where a part of a grammar may end: a plan that passes wanted ends is not used. */
   if (masks->ends && made->ends) made->plans[0] = made->plans[1] = (LexPlan){.whole = 0};
   made->planned = true;
 }
@@ -207,7 +207,7 @@ static bool same_plans(const LexMask *made) {
   return made->plans[0].whole == made->plans[1].whole && made->plans[0].depth == made->plans[1].depth;
 }
 
-/* Replaces the states by those after one more character of the plan's classes; false if they are too many. */
+/* Replaces the states by those after one more character of the plan. False if there are too many. */
 static bool next_layer(Plan *p) {
   Plan next = {.masks = p->masks, .whole = p->whole, .depth = UINT32_MAX};
   begin_states(&next, LEX_NONE);
@@ -224,7 +224,7 @@ static bool next_layer(Plan *p) {
   return true;
 }
 
-/* `n` characters and as many as suffice to end after them: LANG_UNKNOWN if either is unknown. */
+/* `n` characters and `end` more, which suffice to end after them. LANG_UNKNOWN if either is unknown. */
 static uint32_t with_end(uint32_t n, uint32_t end) {
   return end > UINT32_MAX - n ? LANG_UNKNOWN : n + end;
 }
@@ -251,9 +251,9 @@ static void bound_plans(LexMasks *masks, uint32_t lex, LexMask *made) {
   made->bounded = true;
 }
 
-/* Sets enough[n]: n plus the most characters that a string needs to end after any n characters of the first
- * plan; n plus `beyond` if n is over the plan's depth, or if there are too many states after n or fewer
- * characters. */
+/* Sets enough[n]: n, plus the most characters that a string needs to end after any n characters of the first
+ * plan. It is n plus `beyond` if n is over the plan's depth, or if some number of characters up to n leads to
+ * too many states. */
 static void measure_plan(LexMasks *masks, uint32_t lex, LexMask *made) {
   const LexPlan *plan = &made->plans[0];
   Plan p = {.masks = masks, .whole = plan->whole};
@@ -292,7 +292,7 @@ static void fill_base(const Vocabulary *v, uint64_t whole, uint32_t depth, uint6
   }
 }
 
-/* The bit set of the tokens that plan `a` or plan `b` has, made once. */
+/* The bit set of the tokens that plan `a` or plan `b` has. It is made once. */
 static const uint64_t *find_base(LexMasks *masks, const LexPlan *a, const LexPlan *b) {
   const Vocabulary *v = masks->v;
   for (size_t i = 0; i < masks->n_bases; i++) {
@@ -314,12 +314,12 @@ static const uint64_t *find_base(LexMasks *masks, const LexPlan *a, const LexPla
   return tokens;
 }
 
-/* A length at which a string can hold any n characters of the plan's classes and end (LexMask.enough). */
+/* A length that suffices for any n characters of the plan's classes and the string's end (LexMask.enough). */
 static uint32_t enough_for(const LexMask *made, const LexPlan *plan, uint32_t n) {
   return plan == made->plans && n < N_ENOUGH ? made->enough[n] : with_end(n, plan->beyond);
 }
 
-/* Adds the tokens of a plan, one by one where they are few. */
+/* Adds the tokens of a plan. Few tokens are added one by one, many as a bit set. */
 static bool add_plan(LexMasks *masks, LexMask *made, LexPlan *plan) {
   const Vocabulary *v = masks->v;
   uint32_t n = 0;
@@ -378,8 +378,8 @@ static bool add_values(const Inside *in, uint32_t first, uint32_t last, uint32_t
   return true;
 }
 
-/* n bytes of a token have led to state `lex`: an upper bound of the characters that a string needs to hold
- * these bytes and then end. LANG_UNKNOWN: unknown. */
+/* n bytes of a token have led to state `lex`. Returns an upper bound of the characters that a string needs to
+ * hold these bytes and then end; LANG_UNKNOWN if there is none. */
 static uint32_t enough_after(const Inside *in, uint32_t lex, uint32_t n) {
   if (!in->measured || in->masks->m->lexes[lex].escape) return LANG_UNKNOWN;
   return with_end(n, lex_shortest(in->masks->m, lex));
@@ -392,8 +392,8 @@ static bool add_exit(LexMasks *masks, LexMask *made, LexExit exit) {
   return true;
 }
 
-/* True if all tokens at and below the node may follow; *enough: a number of characters within which a string
- * can hold such a token and end. */
+/* True if all tokens at and below the node may follow. *enough characters then suffice for such a token and
+ * the string's end. */
 static bool takes_all(Inside *in, uint32_t node, uint32_t lex, uint32_t *enough) {
   const Vocabulary *v = in->masks->v;
   LexMask *here = lex < in->masks->n_made ? in->masks->made[lex] : NULL;
@@ -420,7 +420,7 @@ static bool takes_all(Inside *in, uint32_t node, uint32_t lex, uint32_t *enough)
 #define ALL_CLASSES (~UINT64_C(0))
 
 /* Adds the tokens of nodes first..last-1 that add_plans() has not added. The nodes follow n_before bytes of a
- * token, whose characters are of the classes `path`; ALL_CLASSES: add_plans() has added none. */
+ * token; `path` has the classes of their characters. ALL_CLASSES: add_plans() has added none. */
 static bool walk_inside(Inside *in, uint32_t first, uint32_t last, uint32_t lex, uint32_t n_before,
                         uint64_t path) {
   const Trie *t = in->trie;
@@ -465,8 +465,8 @@ static bool walk_inside(Inside *in, uint32_t first, uint32_t last, uint32_t lex,
 
 /* --- strings with a limit on their characters */
 
-/* The state of lex_alone() after a byte of a string with *left characters left, which are counted down;
- * LEX_NONE: the byte may not follow, or no end is within reach. PRECOND no escape begins with the byte */
+/* The state of lex_alone() after a byte of a string with *left characters left, which are counted down.
+ * LEX_NONE if the byte may not follow or no end is within reach. PRECOND no escape begins with the byte */
 static uint32_t limited_next(Machine *m, uint32_t lex, unsigned char byte, uint32_t *left) {
   const uint32_t next = lex_next(m, lex, byte);
   if (next == LEX_NONE) return next;
@@ -475,8 +475,8 @@ static uint32_t limited_next(Machine *m, uint32_t lex, unsigned char byte, uint3
   return lex_ends_within(m, next, *left) ? next : LEX_NONE;
 }
 
-/* Adds the tokens of nodes first..last-1 by states that count characters themselves: for escapes, which are
- * few. */
+/* Adds the tokens of nodes first..last-1 by states that count characters themselves. It is for escapes, which
+ * are few. */
 static void walk_counting(LexMasks *masks, uint32_t first, uint32_t last, uint32_t lex, uint64_t *mask) {
   const Trie *t = &masks->v->tokens;
   for (uint32_t node = first; node < last; node = t->skip[node]) {
@@ -487,9 +487,9 @@ static void walk_counting(LexMasks *masks, uint32_t first, uint32_t last, uint32
   }
 }
 
-/* Adds the tokens of nodes first..last-1, which follow `lex` with `left` characters left. `sure`: tokens that
- * go on with up to `sure` characters of the first plan have been added; 0: none, as after a character of a
- * class that the plan does not have. */
+/* Adds the tokens of nodes first..last-1, which follow `lex` with `left` characters left. Tokens that go on
+ * with up to `sure` characters of the first plan have been added before. `sure` is 0 if none have, as after a
+ * character of a class that the plan does not have. */
 static void walk_limited(Inside *in, uint32_t first, uint32_t last, uint32_t lex, uint32_t left,
                          uint32_t sure, uint64_t *mask) {
   const Trie *t = in->trie;
@@ -531,8 +531,8 @@ static bool takes_token(LexMasks *masks, uint32_t lex, int32_t id, uint32_t left
 
 #define MAX_TRIED 4096 /* tokens that are tried one by one */
 
-/* The largest n, up to Vocabulary.max_characters, such that any n characters of the plan and the end of a
- * string fit into `left` characters. */
+/* The largest n, up to Vocabulary.max_characters, for which `left` characters suffice: for any n characters
+ * of the plan and the string's end. */
 static uint32_t surely_enough(const LexMasks *masks, const LexMask *made, const LexPlan *plan,
                               uint32_t left) {
   uint32_t sure = 0;
@@ -581,7 +581,7 @@ void lex_mask_limited(LexMasks *masks, const LexMask *made, uint32_t lex, uint32
   }
 }
 
-/* takes_token() without making states for the bytes on the way, except for a token with an escape. */
+/* takes_token() without states for the bytes on the way. A token with an escape has them. */
 static bool takes_rest(LexMasks *masks, uint32_t exact, int32_t id, uint32_t left) {
   size_t size;
   const char *bytes = vocabulary_bytes(masks->v, id, &size);

@@ -1,12 +1,12 @@
-/* lex_masks.h - the tokens that stay inside a string of a restricted language, by the state of its text; or
- * inside a part of a grammar, which has no escapes: its states are those of numbers (lex.h). */
+/* lex_masks.h - the tokens that stay inside a string of a restricted language, by the state of its text. Also
+ * those inside a part of a grammar, which has no escapes: its states are those of numbers (lex.h). */
 #pragma once
 
 #include "constrain/machine.h"
 #include "constrain/masks/vocabulary.h"
 
-/* Where a string or a part of a grammar ends inside a token: at the string's quote (only in masks of states
- * within a character or an escape), or at the part's last byte. */
+/* Where a string or a part of a grammar ends inside a token. A string ends at its quote; masks have these
+ * ends only for states within a character or an escape. A part of a grammar ends at its last byte. */
 typedef struct {
   uint32_t node;     /* node of the tokens' trie */
   uint32_t lex;      /* state before the quote, or after the part */
@@ -21,7 +21,7 @@ typedef struct {
 
 #define N_ENOUGH 24
 
-/* Strings of up to `depth` characters of the classes `whole` may all follow a state. */
+/* All strings of up to `depth` characters of the classes `whole` may follow a state. */
 typedef struct {
   uint64_t whole;
   uint32_t depth;
@@ -47,7 +47,7 @@ typedef struct {
   size_t n_exits, exits_capacity;
 } LexMask;
 
-/* Tokens of up to depth[i] characters of the classes whole[i], for i = 0 or 1; made once. */
+/* Tokens of up to depth[i] characters, all of the classes whole[i], for i = 0 or 1. They are made once. */
 typedef struct {
   uint64_t whole[2];
   uint32_t depth[2];
@@ -72,9 +72,9 @@ void lex_masks_release(LexMasks *masks);
 /* The mask of a state; `measured`: with enough[] and LexToken.enough. NULL on failure, which the machine
  * keeps. The mask is valid until the next call. PRECOND a state between characters is one of lex_alone() */
 const LexMask *lex_mask(LexMasks *masks, uint32_t lex, bool measured);
-/* Adds the tokens of `made`, a measured mask of `lex`, with which a string can go on and end within `left`
+/* Adds those tokens of `made`, a measured mask of `lex`, with which a string can go on and end within `left`
  * characters. */
 void lex_mask_limited(LexMasks *masks, const LexMask *made, uint32_t lex, uint32_t left, uint64_t *mask);
-/* Adds the tokens of `made` with which a string in the state `exact` can go on and end within `left`
- * characters. PRECOND the state of `made` takes all strings that `exact` takes. */
+/* Adds those tokens of `made` with which a string in the state `exact` can go on and end within `left`
+ * characters. PRECOND the state of `made` takes all strings that `exact` takes */
 void lex_mask_rest(LexMasks *masks, const LexMask *made, uint32_t exact, uint32_t left, uint64_t *mask);

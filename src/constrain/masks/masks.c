@@ -1,12 +1,12 @@
 /* masks.c - walks the tries of the vocabulary with the machine; see masks.h. Called by: constraint.c.
  *
- * Most tokens are parts of strings. Inside a string that may hold anything, or any text of some length,
- * the mask is one made with the vocabulary; lex_masks.c finds the masks of other strings. Tokens that end a
- * string alike differ only in what follows the quote, called the rest. For each such end the rests are walked
- * once. White space changes nothing between values, so that tokens that begin with it are walked without it.
+ * Most tokens are parts of strings. If a string may hold anything, or any text of some length, its mask was
+ * made with the vocabulary. lex_masks.c finds the masks of other strings. Tokens that end a string alike
+ * differ only in the rest, which follows the quote. For each such end the rests are walked once. White space
+ * changes nothing between values, so tokens that begin with it are walked without it.
  *
- * Whole masks are kept by a hash of all that they depend on (frame_print()), so that a member or item like an
- * earlier one costs a copy. */
+ * Whole masks are kept by a hash of all that they depend on (frame_print()): a member or item like an earlier
+ * one costs a copy. */
 #include "constrain/masks/masks.h"
 
 #include <stdlib.h>
@@ -32,8 +32,8 @@ static void known_clear(KnownTable *table) {
   arena_release(&table->memory);
 }
 
-/* Adds a language of keys to masks->telling (masks.h) unless it is there; if MAX_TELLING are there, only
- * notes that there are more. */
+/* Adds a language of keys to masks->telling (masks.h), unless it is there. Beyond MAX_TELLING it only notes
+ * that there are more. */
 static void add_telling(Masks *masks, Lang lang) {
   masks->tells &= few_add(masks->telling, &masks->n_telling, MAX_TELLING, lang);
 }
@@ -152,8 +152,8 @@ static void walk_trie(Machine *m, const Trie *trie, uint64_t *mask, const JsonSt
   walk(&w, 0, trie->n, state);
 }
 
-/* Adds the tokens that may come between values: tokens of white space alone, and tokens whose bytes after
- * leading white space the machine accepts (Vocabulary.unspaced). */
+/* Adds the tokens that may come between values. These are tokens of white space alone, and tokens whose bytes
+ * after leading white space (Vocabulary.unspaced) the machine accepts. */
 static void between_values(Masks *masks, const JsonState *state, uint64_t *mask) {
   for (uint32_t i = 0; i < masks->v->n_words; i++) mask[i] |= masks->v->space[i];
   if (state->phase != PHASE_END) walk_trie(masks->m, &masks->v->unspaced, mask, state);
@@ -180,7 +180,7 @@ static void add_few(Masks *masks, const JsonState *state, uint32_t group, uint64
   }
 }
 
-/* Stores masks->rests or, without `ends`, that the string or key may not end. */
+/* Keeps masks->rests; without `ends`, keeps that the string or key may not end. */
 static void keep_rests(Masks *masks, uint64_t key, bool ends) {
   KnownTable *table = &masks->rests_by_end;
   if (table->memory.total > KEPT_BYTES) known_clear(table);
@@ -237,8 +237,7 @@ static bool write_content(Masks *masks, const JsonState *state, uint32_t group, 
   return true;
 }
 
-/* Adds those of the group's tokens that may end the string; `lex` is the string's state after the group's
- * content. */
+/* Adds the group's tokens that may end the string. `lex` is the string's state after the group's content. */
 static void end_string(Masks *masks, const JsonState *state, uint32_t group, uint32_t lex, uint64_t *mask) {
   JsonState next;
   if (!write_content(masks, state, group, &next)) return;
@@ -248,7 +247,7 @@ static void end_string(Masks *masks, const JsonState *state, uint32_t group, uin
   end_group(masks, &next, group, key, mask);
 }
 
-/* A bit for each language of masks->telling that has this key. */
+/* A bit for each language of masks->telling; it is set if the language has this key. */
 static uint64_t key_signature(Masks *masks, const char *key, size_t size) {
   uint64_t bits = 0;
   for (uint32_t i = 0; i < masks->n_telling; i++)
@@ -256,8 +255,8 @@ static uint64_t key_signature(Masks *masks, const char *key, size_t size) {
   return bits;
 }
 
-/* end_string() of a key. Keys that no keyword names have one effect (`alike`) or, if `telling` has all
- * languages, one for each key_signature(). */
+/* end_string() of a key. Keys that no keyword names have one effect if `alike`. If `telling` has all
+ * languages, they have one effect for each key_signature(). */
 static void end_key_string(Masks *masks, const JsonState *state, uint32_t group, uint32_t lex, bool alike,
                            uint64_t *mask) {
   Machine *m = masks->m;
@@ -306,7 +305,7 @@ static void ends_of_text(Masks *masks, const JsonState *state, uint64_t *mask) {
 
 /* --- strings of restricted languages */
 
-/* Adds the tokens of made->exits, which end a string whose state is within a character or an escape. */
+/* Adds the tokens of made->exits. They end a string whose state is within a character or an escape. */
 static void ends_within(Masks *masks, const LexMask *made, const JsonState *state, uint64_t *mask) {
   Machine *m = masks->m;
   const Trie *t = &masks->v->tokens;
@@ -331,8 +330,8 @@ static void ends_within(Masks *masks, const LexMask *made, const JsonState *stat
   }
 }
 
-/* Fills the mask with the tokens that stay inside the string or key in state `lex`, between characters;
- * returns the base of begin_mask(). */
+/* Fills the mask with the tokens that stay inside the string or key. Its state `lex` is between characters.
+ * Returns the base of begin_mask(). */
 static const uint64_t *stay_inside(Masks *masks, uint32_t lex, uint64_t *mask) {
   Machine *m = masks->m;
   const uint32_t left = m->lexes[lex].left;

@@ -7,7 +7,7 @@
 #include "constrain/masks/vocabulary.h"
 #include "constrain/store/key_table.h"
 
-/* Answers of one type, kept by a hash of all that they depend on. */
+/* Answers of one type. Each is kept by a hash of all that it depends on. */
 typedef struct {
   KeyTable table;
   Arena memory; /* of the values */
@@ -21,7 +21,7 @@ typedef struct {
   uint32_t *indices; /* [n] */
 } KnownMask;
 
-/* Computes masks of one machine over one vocabulary, and keeps what states have in common. */
+/* Computes masks of one machine over one vocabulary. Keeps what states have in common. */
 typedef struct {
   Machine *m;
   const Vocabulary *v;

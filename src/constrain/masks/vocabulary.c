@@ -51,7 +51,7 @@ static void sort_words(Word *words, Word *spare, uint32_t n, uint32_t at) {
       sort_words(words + ends[i - 1], spare + ends[i - 1], ends[i] - ends[i - 1], at + 1);
 }
 
-/* Appends the nodes of sorted words that share their bytes up to `at`, all longer than that. */
+/* Appends the nodes of sorted words. All words share their bytes before `at` and are longer than that. */
 static void add_nodes(Trie *trie, const Word *words, uint32_t n, uint32_t at) {
   for (uint32_t i = 0; i < n;) {
     uint32_t end = i;
@@ -113,8 +113,8 @@ static bool is_one_of(char c, const char *all) {
   return c && strchr(all, c);
 }
 
-/* Bytes of the escape at text[0..size), 0 if it is cut short, -1 if it is invalid or a surrogate. Tokens with
- * surrogates are left to the machine, since not every string may have them. */
+/* Bytes of the escape at text[0..size). 0 if it is cut short, -1 if it is invalid or a surrogate. Tokens with
+ * surrogates are left to the machine, because not every string may have them. */
 static int escape_length(const char *text, size_t size) {
   if (size < 2) return 0;
   if (text[1] != 'u') return is_one_of(text[1], "\"\\/bfnrt") ? 2 : -1;
@@ -288,7 +288,7 @@ typedef struct {
   int32_t id;
 } ClassedToken;
 
-/* The number of the set with these classes, which is added if it is new. */
+/* The number of the set with these classes. A new set is added. */
 static Status find_set(Vocabulary *v, KeyTable *sets, size_t *capacity, uint64_t classes, uint32_t *number,
                        Error *err) {
   const KeyEntry *known = key_table_find(sets, classes);

@@ -1,5 +1,5 @@
-/* vocabulary.h - the tokens of a tokenizer as bytes, in tries that masks are computed over. Read-only once
- * made. */
+/* vocabulary.h - the tokens of a tokenizer as bytes, in tries over which masks are computed. Once made, they
+ * are only read. */
 #pragma once
 
 #include <stdbool.h>
@@ -33,8 +33,8 @@ typedef struct {
   uint32_t first, last;
 } QuoteGroup;
 
-/* Classes of characters that languages of strings mostly treat alike; a set of classes is a uint64_t. Above
- * U+007F each byte that begins white space or a line end in UTF-8 is a class; CLASS_WIDE has the rest. */
+/* Classes of characters that languages of strings mostly treat alike. A set of classes is a uint64_t. Above
+ * U+007F each first byte of white space or a line end in UTF-8 has a class; CLASS_WIDE has all others. */
 enum {
   CLASS_DIGITS,
   CLASS_LOWER_HEX, /* a-f */

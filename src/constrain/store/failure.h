@@ -1,6 +1,6 @@
-/* failure.h - the first failure of a store. Functions of the store return a plain number even if they fail;
- * their caller asks for the failure at the end. Too much work and an interruption are failures, too: what
- * users write is compiled, and masks are made, in bounded time. */
+/* failure.h - the first failure of a store. Functions of the store return a plain number even after a
+ * failure; their caller asks for the failure at the end. Too much work and an interruption are failures, too:
+ * compiling what users write, and making masks, takes bounded time. */
 #pragma once
 
 #include "base/status.h"
@@ -25,7 +25,7 @@ typedef struct {
 void failure_heed(const volatile int *interrupted);
 /* Part of failure_work(): looks at the limit and at *interrupted; false if the store has failed. */
 bool failure_look(Failure *failure);
-/* Counts work, in proportion to its time; false if the store has failed, so that recursions end. */
+/* Counts work in proportion to its time. False if the store has failed, so that recursions end. */
 static inline bool failure_work(Failure *failure, size_t units) {
   failure->work += units;
   return failure->work < failure->look_at ? failure->status == STATUS_OK : failure_look(failure);
@@ -37,7 +37,7 @@ static inline void failure_begin_work(Failure *failure) {
 static inline bool has_failed(const Failure *failure) {
   return failure->status != STATUS_OK;
 }
-/* Keeps the failure, unless there was one before. */
+/* Keeps the failure, unless there is an earlier one. */
 void failure_set(Failure *failure, Status status, const char *message);
 /* The failure as a status, with its message in err. */
 Status failure_check(const Failure *failure, Error *err);
