@@ -7,9 +7,9 @@
  *
  *   {"a": [1,           states: top -> Frame of the array -> Frame of the object -> root Frame
  *
- * Several subschemas, its goals, judge a value at once. `need`, a formula over goals, says what must still be
- * possible. Where rules make members or items depend on one another, a bounded search (closing.h) finds out
- * whether `need` is possible. When a value closes, each goal is decided exactly. */
+ * A value is judged by several subschemas at once, which are its goals. `need` is a formula over goals: what
+ * must still be possible. Where rules make members or items depend on one another, a bounded search
+ * (closing.h) finds out whether `need` is possible. When a value closes, each goal is decided exactly. */
 #pragma once
 
 #include "base/arena.h"

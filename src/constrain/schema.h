@@ -153,7 +153,7 @@ enum {
 /* Address of the number of the i-th subschema that `parts` (PART_...) selects; NULL: there are no more. */
 uint32_t *schema_part(const Schema *schema, unsigned parts, size_t i);
 
-/* The number of a key; UINT32_MAX: none, and `add` is false. It means nothing after a failure (langs). */
+/* The number of a key. A new key has UINT32_MAX or, with `add`, gets one. Void after a failure (langs). */
 uint32_t schema_key(SchemaSet *set, const char *bytes, size_t size, bool add);
 
 /* --- the meaning of a schema; recursive over in-place subschemas */

@@ -475,7 +475,7 @@ static uint32_t limited_next(Machine *m, uint32_t lex, unsigned char byte, uint3
   return lex_ends_within(m, next, *left) ? next : LEX_NONE;
 }
 
-/* Adds the tokens of nodes first..last-1 by states that count characters themselves. It is for escapes, which
+/* Adds the tokens of nodes first..last-1 by states that count characters themselves. Used for escapes, which
  * are few. */
 static void walk_counting(LexMasks *masks, uint32_t first, uint32_t last, uint32_t lex, uint64_t *mask) {
   const Trie *t = &masks->v->tokens;
@@ -581,7 +581,7 @@ void lex_mask_limited(LexMasks *masks, const LexMask *made, uint32_t lex, uint32
   }
 }
 
-/* takes_token() without states for the bytes on the way. A token with an escape has them. */
+/* takes_token() that makes no states for the bytes on the way, unless the token has an escape. */
 static bool takes_rest(LexMasks *masks, uint32_t exact, int32_t id, uint32_t left) {
   size_t size;
   const char *bytes = vocabulary_bytes(masks->v, id, &size);
