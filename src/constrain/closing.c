@@ -2,8 +2,8 @@
  *
  * A step of the search begins a member or an item and chooses one set of verdicts for it. The step writes no
  * value: it asks whether a value with these verdicts exists. Where items may not repeat, values matter, too.
- * There the search tries each value of a language with few values. It assumes that a language with many values
- * has an unused one. Members are tried in one order (KeyOrder), which never changes the result. */
+ * There the search tries each value of a language with few values. It assumes that a language with many
+ * values has an unused one. Members are tried in one order (KeyOrder), which never changes the result. */
 #include "constrain/closing.h"
 
 #include <stdio.h>
