@@ -99,38 +99,39 @@ template <class S, bool kExperts> struct XStage {
   static constexpr int kTokenVectors = S::kK * 8, kTokenStep = S::kThreads / kTokenVectors;
   static constexpr int kThreadTokens = (S::kTokens + kTokenStep - 1) / kTokenStep;
   static_assert(kTokenStep % 8 == 0 || kThreadTokens == 1, "a thread's tokens have one swizzle");
-  const __half *from;
-  int n_inside, k, to;
-  int rows[kExperts ? kThreadTokens : 1]; /* experts: the row of x of each of the thread's tokens */
+  const __half *from;           /* the thread's vector of row 0 of x */
+  uint32_t rows[kThreadTokens]; /* numbers from there to those of its tokens */
+  int k, to;
 
-  /* end: one past x's last token; experts: one past the tile's last place. */
+  /* end: one past x's last token; experts: one past the tile's last place. Past it, the last is read again:
+   * its sums are not stored. */
   __device__ __forceinline__ void start(const Args &a, int token0, int end, int tile_in) {
-    int token = threadIdx.x / kTokenVectors, vector = threadIdx.x % kTokenVectors;
+    const int token = threadIdx.x / kTokenVectors, vector = threadIdx.x % kTokenVectors;
     k = tile_in * kTileIn + vector * 8;
-    n_inside = (min(end - token0, S::kTokens) - token + kTokenStep - 1) / kTokenStep;
-    if constexpr (kExperts) {
-      from = a.x + k;
+    from = a.x + k;
 #pragma unroll
-      for (int i = 0; i < kThreadTokens; i++)
-        rows[i] = i < n_inside ? a.experts.row_of(token0 + token + i * kTokenStep) : 0;
-    } else {
-      from = a.x + (size_t)(token0 + token) * a.x_stride + k;
+    for (int i = 0; i < kThreadTokens; i++) {
+      const int at = min(token0 + token + i * kTokenStep, end - 1);
+      rows[i] = (uint32_t)(kExperts ? a.experts.row_of(at) : at) * (uint32_t)a.x_stride;
     }
     to = (vector / 8 * S::kTokens + token) * 128 + ((vector % 8) ^ (token % 8)) * 16;
   }
 
   __device__ __forceinline__ void load(const Args &a, unsigned char *stage) {
-    int valid = max(0, min(16, 2 * (a.w.n_in - k)));
-#pragma unroll
-    for (int i = 0; i < kThreadTokens; i++) {
-      bool inside = i < n_inside && valid > 0;
-      const size_t row = kExperts ? rows[kExperts ? i : 0] : i * kTokenStep;
-      const __half *at = inside ? from + row * a.x_stride : a.x;
-      if (S::kTokens % kTokenStep == 0 || threadIdx.x / kTokenVectors + i * kTokenStep < S::kTokens)
-        copy_async_16(stage + to + i * kTokenStep * 128, at, inside ? valid : 0);
-    }
+    const int valid = 2 * (a.w.n_in - k); /* bytes from the vector to the end of the inputs */
+    if (valid >= 16)
+      copy(stage, 16); /* a constant size: otherwise it costs two instructions a copy */
+    else
+      copy(stage, max(valid, 0));
     from += S::kK * kTileIn;
     k += S::kK * kTileIn;
+  }
+
+  __device__ __forceinline__ void copy(unsigned char *stage, int bytes) const {
+#pragma unroll
+    for (int i = 0; i < kThreadTokens; i++)
+      if (S::kTokens % kTokenStep == 0 || threadIdx.x / kTokenVectors + i * kTokenStep < S::kTokens)
+        copy_async_16(stage + to + i * kTokenStep * 128, from + rows[i], bytes);
   }
 };
 
@@ -227,13 +228,18 @@ __global__ void __launch_bounds__(S::kThreads, S::kBlocks) kernel(const __grid_c
       work, n_token_tiles, shared, a.tiles.partial, a.tiles.counters,
       [&](unsigned char *stage, const stream_k::Cursor &at, bool jumps) {
         if (jumps) {
+          const int tile_row = tile_of(at).tile_row;
+          if (kExperts) w.n_tiles_out = tile_row + a.experts.tile_rows;
+          weights.start(w, tile_row + at.out_tile * S::kTileRows, at.step * S::kK);
+        }
+        weights.load(w, stage + S::kXBytes);
+      },
+      [&](unsigned char *stage, const stream_k::Cursor &at, bool jumps) {
+        if (jumps) {
           const ExpertTile tile = tile_of(at);
-          if (kExperts) w.n_tiles_out = tile.tile_row + a.experts.tile_rows;
           x.start(a, tile.place, tile.end, at.step * S::kK);
-          weights.start(w, tile.tile_row + at.out_tile * S::kTileRows, at.step * S::kK);
         }
         x.load(a, stage);
-        weights.load(w, stage + S::kXBytes);
       },
       [&](const unsigned char *stage) { multiply_stage<S, kBlockIn>(stage, acc); },
       [&](const stream_k::Cursor &at, auto whole) {
@@ -306,8 +312,9 @@ template <auto... kSizes> constexpr TileShape shape(int max_tokens) {
 constexpr TileShape shapes[] = {
     /* kR, kWarpsM, kWarpsN, kN, kK, kStages, kBlocks, kScaled */
     shape<2, 4, 1, 1, 2, 5, 2, false>(8),      shape<2, 4, 1, 2, 2, 5, 3, false>(16),
-    shape<2, 4, 1, 4, 2, 4, 2, false>(32),     shape<2, 4, 1, 4, 2, 4, 2, true>(64),
-    shape<4, 4, 1, 8, 1, 4, 2, true>(1 << 30),
+    shape<2, 4, 1, 4, 2, 3, 3, false>(32),     shape<2, 4, 1, 6, 2, 3, 2, true>(48),
+    shape<2, 4, 1, 8, 2, 3, 2, true>(64),      shape<2, 4, 1, 6, 2, 3, 2, true>(96),
+    shape<2, 4, 1, 8, 2, 3, 2, true>(1 << 30),
 };
 
 } // namespace

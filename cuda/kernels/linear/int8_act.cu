@@ -179,9 +179,11 @@ __global__ void __launch_bounds__(S::kThreads, S::kBlocks) kernel(const __grid_c
       a.tiles.work, a.tiles.n_token_tiles, shared, a.tiles.partial, a.tiles.counters,
       [&](unsigned char *stage, const stream_k::Cursor &at, bool jumps) {
         if (jumps) weights.start(a.w, at.out_tile * S::kTileRows, at.step * S::kK);
+        weights.load(a.w, stage + S::template weights_at<kBlockIn>());
+      },
+      [&](unsigned char *stage, const stream_k::Cursor &at, bool) {
         a.x.load<S>(stage, at.token_tile * S::kTokens, at.step * S::kK);
         load_blocks<S, kBlockIn>(a, stage, at.token_tile * S::kTokens, at.step * S::kK);
-        weights.load(a.w, stage + S::template weights_at<kBlockIn>());
       },
       [&](const unsigned char *stage) { sums.multiply(stage); },
       [&](const stream_k::Cursor &at, auto whole) {

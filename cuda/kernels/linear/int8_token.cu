@@ -168,8 +168,10 @@ __global__ void __launch_bounds__(S::kThreads, S::kBlocks) kernel(const __grid_c
   stream_k::run<S::kStages, S::kStageBytes, S::kThreads>(
       a.tiles.work, a.tiles.n_token_tiles, shared, a.tiles.partial, a.tiles.counters,
       [&](unsigned char *stage, const stream_k::Cursor &at, bool) {
-        a.x.load<S>(stage, a.first_token + at.token_tile * S::kTokens, at.step * kK);
         load_weights<S>(a, stage, at.out_tile * S::kTileRows, at.step * kK);
+      },
+      [&](unsigned char *stage, const stream_k::Cursor &at, bool) {
+        a.x.load<S>(stage, a.first_token + at.token_tile * S::kTokens, at.step * kK);
       },
       [&](const unsigned char *stage) { multiply<S>(stage, sum); },
       [&](const stream_k::Cursor &at, auto whole) {

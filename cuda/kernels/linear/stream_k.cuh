@@ -59,7 +59,9 @@ struct Cursor {
       : tile(at / w.n_steps), out_tile(tile / n_token_tiles), token_tile(tile % n_token_tiles),
         step(at % w.n_steps) {}
   __device__ __forceinline__ void advance(const Work &w, int n_token_tiles) {
-    if (++step < w.n_steps) return;
+    if (++step == w.n_steps) begin_next_tile(n_token_tiles);
+  }
+  __device__ __forceinline__ void begin_next_tile(int n_token_tiles) {
     step = 0;
     tile++;
     if (++token_tile == n_token_tiles) token_tile = 0, out_tile++;
@@ -85,13 +87,15 @@ __device__ __forceinline__ bool combine(Sum (&acc)[kFloats], const Work &w, int 
                                         int end, int thread, Sum *partial, unsigned *counters, int *last,
                                         Sync sync) {
   static_assert(kFloats % 4 == 0, "parts move as vectors of 16 bytes");
+  constexpr int kAtOnce = kFloats < 128 ? 128 / kFloats : 1; /* parts whose loads are in flight together */
   if (begin == tile * w.n_steps && end == (tile + 1) * w.n_steps) return true;
   int first = block_of(w, tile * w.n_steps), final = block_of(w, (tile + 1) * w.n_steps - 1);
   typedef typename Four<Sum>::Vector Vector;
   Vector *parts = (Vector *)partial + thread;
-  auto part = [&](int b) { /* part 0 is of the block's first tile, part 1 of any other */
-                           int which = first_step(w, b) / w.n_steps == tile ? 0 : 1;
-                           return parts + (size_t)(2 * b + which) * (kFloats / 4) * kThreads;
+  /* The tile is the first that a block works on, except perhaps for the block that begins it. */
+  const bool begun_late = first_step(w, first) < tile * w.n_steps;
+  const auto part = [&](int b) {
+    return parts + (size_t)(2 * b + (b == first && begun_late)) * (kFloats / 4) * kThreads;
   };
   Vector *mine = part(block);
 #pragma unroll
@@ -108,16 +112,22 @@ __device__ __forceinline__ bool combine(Sum (&acc)[kFloats], const Work &w, int 
   if (!whole) return false;
 #pragma unroll
   for (int i = 0; i < kFloats; i++) acc[i] = 0;
-  for (int b = first; b <= final; b++) {
-    const Vector *from = part(b);
+  for (int b0 = first; b0 <= final; b0 += kAtOnce) {
+    Vector v[kAtOnce][kFloats / 4];
 #pragma unroll
-    for (int i = 0; i < kFloats / 4; i++) {
-      Vector v = __ldcg(from + i * kThreads);
-      acc[4 * i] += v.x;
-      acc[4 * i + 1] += v.y;
-      acc[4 * i + 2] += v.z;
-      acc[4 * i + 3] += v.w;
-    }
+    for (int b = 0; b < kAtOnce; b++)
+#pragma unroll
+      for (int i = 0; i < kFloats / 4; i++)
+        v[b][i] = b0 + b <= final ? __ldcg(part(b0 + b) + i * kThreads) : Vector{};
+#pragma unroll
+    for (int b = 0; b < kAtOnce; b++)
+#pragma unroll
+      for (int i = 0; i < kFloats / 4; i++) {
+        acc[4 * i] += v[b][i].x;
+        acc[4 * i + 1] += v[b][i].y;
+        acc[4 * i + 2] += v[b][i].z;
+        acc[4 * i + 3] += v[b][i].w;
+      }
   }
   return true;
 }
@@ -133,47 +143,58 @@ __device__ __forceinline__ bool combine(Sum (&acc)[kFloats], const Work &w, int 
  *
  * The kernel passes what differs:
  *
- *   load(stage, at, jumps)  starts the copies of step `at`; jumps: it begins a tile or is the block's first
+ *   load_weights(stage, at, jumps)  starts the copies of the weights of step `at`; jumps: it begins a tile or
+ *                                   is the block's first
+ *   load_x(stage, at, jumps)        the same for x
  *   multiply(stage)         adds a step to the sums of the tile
  *   finish(at, whole)       ends the tile, or the block's part of it, and resets the sums; whole(sums) calls
  *                           combine() and says whether this block stores the tile
  *
  * PRECOND  shared holds kStages * kStageBytes; every thread of the block calls. */
-template <int kStages, int kStageBytes, int kThreads, class Sum, class Load, class Multiply, class Finish>
+template <int kStages, int kStageBytes, int kThreads, class Sum, class LoadWeights, class LoadX,
+          class Multiply, class Finish>
 __device__ __forceinline__ void run(const Work &w, int n_token_tiles, unsigned char *shared, Sum *partial,
-                                    unsigned *counters, Load load, Multiply multiply, Finish finish) {
+                                    unsigned *counters, LoadWeights load_weights, LoadX load_x,
+                                    Multiply multiply, Finish finish) {
   __shared__ int last;
-  int begin = first_step(w, blockIdx.x), end = first_step(w, blockIdx.x + 1);
+  const int begin = first_step(w, blockIdx.x), end = first_step(w, blockIdx.x + 1);
   Cursor at(w, n_token_tiles, begin), ahead = at;
-  int loaded = begin, slot = 0, ahead_slot = 0;
-  auto load_next = [&] {
-    if (loaded < end) {
-      load(shared + ahead_slot * kStageBytes, ahead, loaded == begin || ahead.step == 0);
-      ahead.advance(w, n_token_tiles);
-      if (++ahead_slot == kStages) ahead_slot = 0;
-    }
-    loaded++;
-    copy_async_commit();
-  };
+  int slot = 0, ahead_slot = kStages - 1;
   dependents_may_start();
+  for (int i = 0; i < kStages - 1 && begin + i < end; i++) {
+    load_weights(shared + i * kStageBytes, ahead, i == 0 || ahead.step == 0);
+    ahead.advance(w, n_token_tiles);
+  }
   wait_for_previous();
-  for (int i = 0; i < kStages - 1; i++) load_next();
-
-  for (int step = begin, tile_begin = begin; step < end; step++) {
-    copy_async_wait<kStages - 2>();
-    __syncthreads();
-    load_next();
-    multiply(shared + slot * kStageBytes);
-    if (++slot == kStages) slot = 0;
-    if (step + 1 == end || at.step + 1 == w.n_steps) {
-      finish(at, [&](auto &sums) {
-        return combine<sizeof sums / sizeof(Sum), kThreads>(sums, w, blockIdx.x, at.tile, tile_begin,
-                                                            step + 1, threadIdx.x, partial, counters, &last,
-                                                            [] { __syncthreads(); });
-      });
-      tile_begin = step + 1;
+  ahead = at;
+  for (int i = 0; i < kStages - 1; i++) {
+    if (begin + i < end) {
+      load_x(shared + i * kStageBytes, ahead, i == 0 || ahead.step == 0);
+      ahead.advance(w, n_token_tiles);
     }
-    at.advance(w, n_token_tiles);
+    copy_async_commit();
+  }
+
+  for (int step = begin; step < end; at.begin_next_tile(n_token_tiles)) {
+    const int tile_begin = step, tile_end = min(step + w.n_steps - at.step, end);
+    for (; step < tile_end; step++) {
+      copy_async_wait<kStages - 2>();
+      __syncthreads();
+      if (step + kStages - 1 < end) {
+        load_weights(shared + ahead_slot * kStageBytes, ahead, ahead.step == 0);
+        load_x(shared + ahead_slot * kStageBytes, ahead, ahead.step == 0);
+        ahead.advance(w, n_token_tiles);
+        if (++ahead_slot == kStages) ahead_slot = 0;
+      }
+      copy_async_commit();
+      multiply(shared + slot * kStageBytes);
+      if (++slot == kStages) slot = 0;
+    }
+    finish(at, [&](auto &sums) {
+      return combine<sizeof sums / sizeof(Sum), kThreads>(sums, w, blockIdx.x, at.tile, tile_begin, tile_end,
+                                                          threadIdx.x, partial, counters, &last,
+                                                          [] { __syncthreads(); });
+    });
   }
 }
 

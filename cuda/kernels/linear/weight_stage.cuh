@@ -4,7 +4,7 @@
  *   [kTileRows][kK tiles][512 or 1024 bytes]   then   [kTileRows][kGroups][W::kMetaBytes] scales, zeros
  *
  * A thread copies the same vector of every kThreads / kRowVectors-th tile row in every stage, so its source
- * is one pointer that advances. Weights past the matrix become zero.
+ * is one pointer that advances. Past the matrix its last tile row is read again.
  * PRECOND  kThreads % kRowVectors == 0; n_tiles_in % kK == 0 (it is even, kK is 1 or 2). */
 #pragma once
 
@@ -64,27 +64,26 @@ template <class W_, int kTileRows, int kK, int kBlockIn, int kThreads> struct We
   static_assert(kThreads % kRowVectors == 0 && kTileRows * kRowVectors % kThreads == 0,
                 "whole vectors a thread");
 
-  const uint4 *from;
-  size_t stride; /* vectors between the tile rows of a thread */
-  int n_inside;  /* how many of the thread's kThreadRows tile rows exist */
+  const uint4 *from;          /* the thread's vector of tile row 0 */
+  uint32_t rows[kThreadRows]; /* vectors from there to those of its tile rows */
   int tile_row0, tile_in;
 
   __device__ __forceinline__ void start(const QuantView &w, int first_tile_row, int first_tile_in) {
-    int tile_row = first_tile_row + threadIdx.x / kRowVectors;
-    size_t row_vectors = (size_t)w.n_tiles_in * 32 * W::kVectors;
+    const int vector = threadIdx.x % kRowVectors;
     tile_row0 = first_tile_row;
     tile_in = first_tile_in;
-    from = w.tiles + tile_row * row_vectors + (size_t)first_tile_in * 32 * W::kVectors +
-           threadIdx.x % kRowVectors;
-    stride = row_vectors * kRowStep;
-    n_inside = (w.n_tiles_out - tile_row + kRowStep - 1) / kRowStep;
+    from = w.tiles + (size_t)first_tile_in * 32 * W::kVectors + vector;
+#pragma unroll
+    for (int i = 0; i < kThreadRows; i++)
+      rows[i] =
+          (uint32_t)min(first_tile_row + (int)threadIdx.x / kRowVectors + i * kRowStep, w.n_tiles_out - 1) *
+          (uint32_t)(w.n_tiles_in * 32 * W::kVectors);
   }
 
   __device__ __forceinline__ void load(const QuantView &w, unsigned char *to) {
 #pragma unroll
     for (int i = 0; i < kThreadRows; i++)
-      copy_async_16(to + (threadIdx.x + i * kThreads) * 16, i < n_inside ? from + i * stride : w.tiles,
-                    i < n_inside ? 16 : 0);
+      copy_async_16(to + (threadIdx.x + i * kThreads) * 16, from + rows[i], 16);
 #pragma unroll
     for (int c = threadIdx.x; c < kCopies; c += kThreads) {
       int tile_row = c / (kGroups * kMetaCopies), f = c / kMetaCopies % kGroups;

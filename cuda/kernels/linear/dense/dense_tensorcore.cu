@@ -94,8 +94,10 @@ __global__ void __launch_bounds__(Shape::kThreads, Shape::kBlocks) kernel(const 
         const int row0 = at.out_tile * Shape::kTileRows * kTileOut, k = at.step * Shape::kIn;
         load_rows<Shape::kTileRows * kTileOut>(stage, (const __half *)a.w + (size_t)row0 * a.stride, a.stride,
                                                a.n_rows - row0, k, a.n_in);
-        load_rows<Shape::kTokens>(stage + Shape::kWeightBytes, a.x, (size_t)a.x_stride, a.tiles.n_tokens, k,
-                                  a.n_in);
+      },
+      [&](unsigned char *stage, const stream_k::Cursor &at, bool) {
+        load_rows<Shape::kTokens>(stage + Shape::kWeightBytes, a.x, (size_t)a.x_stride, a.tiles.n_tokens,
+                                  at.step * Shape::kIn, a.n_in);
       },
       [&](const unsigned char *stage) { multiply_stage<T>(stage, n_fragments, acc); },
       [&](const stream_k::Cursor &at, auto whole) {
