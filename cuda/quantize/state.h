@@ -74,7 +74,7 @@ Status gpu_product(Gpu *gpu, Rows a, int n_rows, Rows b, int n, int n_k, float b
 /* The same with a and b rounded to TF32, if the GPU has TF32: for the forward pass and its statistics. */
 Status gpu_product_tf32(Gpu *gpu, Rows a, int n_rows, Rows b, int n, int n_k, float beta, Rows c, Error *err);
 
-/* The functions of Quantizer that are not in state.c. */
+/* Functions of Quantizer: gpu_load() is in state.c, the others in factor.c, rounding.c and products.c. */
 Status gpu_load(const QuantizerState *state, FillRow *fill, const void *user, const char *name,
                 Weights *weights, Error *err);
 Status gpu_factor(const QuantizerState *state, const float *h, int n, float *lower, Error *err);

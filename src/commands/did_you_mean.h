@@ -13,9 +13,9 @@ typedef struct {
 
 Suggestion suggestion_begin(const char *text, size_t size);
 
-/* Considers a candidate. Best is a candidate that begins with the text (at least three letters, or any number
- * after two dashes). Better among these: as many leading dashes as the text, then fewer further letters. Next
- * best is the candidate with the fewest edits, at most two and at most a third of the letters (rounded). A
- * wrong first letter counts twice: it is rarely mistyped. Leading dashes only break ties. Case is ignored,
- * and _ counts as -. Flags of a single letter are never suggested. */
+/* Considers a candidate. Best is one that begins with the text (at least three letters, or any number after
+ * two dashes): first the text itself with other leading dashes, then those with the text's dashes, then those
+ * with fewer further letters. Next best is the candidate with the fewest edits, at most two and at most a
+ * third of the letters (rounded); of equals, one with the text's dashes. A wrong first letter counts twice:
+ * it is rarely mistyped. Case is ignored, and _ counts as -. Flags of a single letter are never suggested. */
 void suggestion_consider(Suggestion *nearest, const char *word, size_t size);

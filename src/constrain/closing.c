@@ -705,8 +705,8 @@ static Lang without_number(Machine *m, Lang texts, const Decimal *d) {
   return lang_and(l, texts, lang_not(l, numbers_equal((Numbers){l, m->set->options.exponents}, d)));
 }
 
-/* True if another text of v->texts begins with this one, which then need not be taken out: a prefix of an
- * allowed text is never refused. A number must go on as another number, not as another spelling. */
+/* True if another text of v->texts begins with this one. Then this one need not be taken out: it may be
+ * written as the beginning of that text. A number must go on as another number, not as another spelling. */
 static bool begins_others(const Values *v, const char *bytes, size_t size) {
   static const char zeros[] = ".000000000000000000000000000000";
   Langs *l = &v->m->set->langs;

@@ -32,7 +32,7 @@ typedef struct {
  * their outputs side by side in a row of y. */
 void cpu_products_stacked(CpuProducts *products, int layer, const int *which, int n, ProductRows rows);
 
-/* y = g of config.h, "Activation", of Wgate x and Wup x, with their biases. */
+/* y = g(Wgate x + bias, Wup x + bias). config.h, "Activation", defines g. */
 void cpu_products_gated(CpuProducts *products, int layer, ProductRows rows);
 
 /* y = sum over i, in order, of weights[row][i] (Wdown g + bias) of expert ids[row][i], g as above; with

@@ -4,8 +4,8 @@
  * libedit moves and deletes by wide characters. So a code point without width (a combining accent, a joiner)
  * is joined with the character before it, and one private code point, their proxy, represents both in the
  * editor's line. A long block of text is one proxy too, shown as a label ("[120 lines]"). A code point of the
- * proxies' range becomes a proxy, too. So cells_text() gives back unchanged every text without U+0000, while
- * proxies are free.
+ * proxies' range becomes a proxy, too. So cells_text() gives back every text without U+0000 unchanged, as
+ * long as there are free proxies.
  *
  * PRECOND  setlocale() has set an LC_CTYPE that knows Unicode: cells_begin(). */
 #pragma once

@@ -37,7 +37,7 @@ typedef struct {
   PrependScheme scheme;  /* METASPACE */
   bool split;            /* SPLIT_METASPACE: also cut */
   bool add_prefix_space; /* SPLIT_BYTE_LEVEL */
-  bool fused;            /* decoder: an earlier step joined all tokens: their text comes in parts */
+  bool fused;            /* decoder: an earlier step joins all tokens to one text, which comes in parts */
 } Step;
 
 /* A flattened Sequence of steps. Read-only once loaded. */

@@ -353,8 +353,8 @@ static Status parse_unions(RegexParser *p, CharSet *current, CharSet *all, bool 
   return *intersected ? charset_intersect(all, current, err) : charset_unite(all, current, err);
 }
 
-/* Refuses members that also match several characters if case is ignored ("ss" for U+00DF). A class that
- * contains the first of the several characters passes: they make no difference to it. */
+/* Refuses members that also match several characters if case is ignored ("ss" for U+00DF). A class
+ * that contains the first of the several, too, passes: there it matches by that one alone. */
 static Status refuse_multi_folds(const RegexParser *p, const CharSet *plain, const CharSet *folded,
                                  Error *err) {
   for (size_t i = 0; i < unicode_multi_fold_count; i++) {

@@ -745,9 +745,9 @@ int blocks_at_once(size_t bytes) {
   return 132 * std::min(5, (int)((228 << 10) / (bytes + 1024)));
 }
 
-/* Heads of 512 take one stage (in fp16 two fit no chip). Other heads take two if two need at most 64 KB. Else
- * they take two, except where two do not fit this chip (sm_75), or where all blocks run at once with one but
- * not with two: a second wave takes as long as the first. Results have the same bits. */
+/* Heads of 512 take one stage (in fp16 two fit no chip). Other heads take two. They take one only if two need
+ * more than 64 KB and do not fit this chip (sm_75), or keep the blocks from running all at once where one
+ * stage would not: a second wave takes as long as the first. Results have the same bits. */
 template <typename T, int kHeadDim, int kTiles, bool kCapped, bool kPlanes>
 Status launch_of(const AttentionArgs &a, int n_tokens, int n_blocks, cudaStream_t stream, Error *err) {
   constexpr int kStages = kHeadDim > 256 ? 1 : 2;

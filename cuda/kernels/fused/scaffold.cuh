@@ -13,14 +13,14 @@ namespace step {
 
 #if HAS_CLUSTERS
 
-/* Initialises a barrier that peers send to, and announces the bytes of its first phase. */
+/* Initialises a barrier that blocks of the cluster send to, and announces the bytes of its first phase. */
 __device__ __forceinline__ void begin_barrier(uint64_t &barrier, int bytes) {
   barrier_init(&barrier, 1);
   barrier_expect(&barrier, bytes);
 }
 
-/* Initialises barriers, tables and the step's constants in shared memory, before a peer may send. Reads
- * nothing that an earlier kernel writes: that kernel may still be running. */
+/* Initialises barriers, tables and the step's constants in shared memory, before another block may send.
+ * Reads nothing that an earlier kernel writes: that kernel may still be running. */
 template <class B> __device__ __forceinline__ void begin(B &b) {
   const StepCall &c = b.args.call;
   const StepPart part = part_of(b, b.rope_token());

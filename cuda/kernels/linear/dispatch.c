@@ -162,7 +162,7 @@ static bool x_fits(XInShared x, const LinearQuery *query) {
   return true;
 }
 
-/* True if the entry's kernel takes the query's groups. Every kernel takes FP4, with four groups in each tile.
+/* True if the entry's kernel takes the query's groups. FP4's groups, four in each tile, suit every kernel.
  * Where integers need groups of a multiple of 16 or 32, FP8 needs a multiple of 64 (float_mma: of 128). In
  * practice an FP8 group has 128 inputs, or all. */
 static bool group_fits(const LinearEntry *entry, const LinearQuery *query) {

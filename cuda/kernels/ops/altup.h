@@ -23,7 +23,7 @@ typedef struct {
 Status ops_altup_begin(const AltupStreams *call, const float *x, float divisor, int n_rows,
                        cudaStream_t stream, Error *err);
 
-/* The weights that make the streams' coefficients. These are `coefficients` times m,
+/* The weights from which a row's coefficients c are made: c = coefficients m,
  * m = tanh(router (x * rsqrt(mean(x^2) + eps) norm) / hidden). */
 typedef struct {
   const float *norm;         /* [hidden] */

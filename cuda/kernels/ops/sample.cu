@@ -336,7 +336,7 @@ struct DeviceSampler {
   bool masked;       /* `allowed` limits sequence 0 */
   Control *controls; /* device [n_sequences] */
   Pick *picks;       /* device [n_sequences] of device_sampler_pick_rows() */
-  int32_t *tokens;   /* device [n_sequences] each one's last token of `picks`; the host reads Pick.slot */
+  int32_t *tokens;   /* device [n_sequences] the token last picked for each; the host reads Pick.slot */
   Pick *pinned[2];   /* host [n_sequences], copied to `picks`: in turn, as a copy may still be under way */
   int turn;
 };

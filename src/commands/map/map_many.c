@@ -26,7 +26,7 @@ typedef struct Lane Lane;
 typedef struct {
   Record record;
   Buffer text;      /* the record's bytes */
-  Lane *lane;       /* where it is answered; NULL: its device has failed, and it waits for another */
+  Lane *lane;       /* where it is answered; NULL: finished, or its device failed and it waits for another */
   Mapping *mapping; /* lent by the lane */
   bool finished;
   Buffer result;
@@ -41,7 +41,7 @@ struct Lane {
   int n_mappings;
   Mapping **idle; /* [n_idle] */
   int n_idle;
-  InFlight *asking; /* record whose choices the engine does not all know; NULL: none */
+  InFlight *asking; /* record with choices not yet asked of the engine; NULL: none */
   bool ended;
   bool is_lost; /* the process that kept the model ended between two records */
 

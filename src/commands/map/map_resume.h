@@ -46,9 +46,9 @@ typedef struct {
   const char *other; /* the file of results that has these settings; NULL: they are this run's */
 } ResumeRules;
 
-/* Opens an existing file without changing it, and refuses (STATUS_USAGE) one that is no OUT.resume. With
- * has_results also refuses another format, other settings and, except for JSON, a missing file. Close it
- * also after a failure. */
+/* Opens the OUT.resume beside results_path, if it is there, without changing it. Refuses (STATUS_USAGE) a
+ * file of another kind. With has_results (OUT has results) also refuses another format, other settings and,
+ * unless results are JSON, that it is missing. Close it also after a failure. */
 Status map_resume_open(const char *results_path, const ResumeRules *rules, bool has_results,
                        MapResume *resume, Error *err);
 void map_resume_close(MapResume *resume);

@@ -15,7 +15,8 @@ typedef struct {
 } Checkpoint;
 
 typedef struct {
-  Checkpoint *items; /* [count] the cache's, by name; each directory's, by path; a default in neither */
+  Checkpoint
+      *items; /* [count] the cache's, by name; each directory's, by path; the default, if not among them */
   size_t count, capacity;
   struct {
     dev_t device;

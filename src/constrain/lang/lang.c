@@ -692,8 +692,8 @@ bool lang_is_alive(Langs *langs, Lang a) {
 
 /* --- beginnings */
 
-/* True if `a` has all texts of at least some number of characters. Each may be followed by what a further
- * expression allows. A union needs one such part. */
+/* True if `a` is n or more of any characters, for some n, perhaps followed by a further expression; or if `a`
+ * is a union with such a part. Every text then begins a string of `a`. */
 static bool takes_any_beginning(const Langs *langs, Lang a) {
   LangNode *node = &langs->nodes[a];
   if (node->takes_any) return node->takes_any == 1;

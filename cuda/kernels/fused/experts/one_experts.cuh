@@ -10,7 +10,7 @@
  * the norm's weights, r the residual stream, F the folded router, and a the output of attention:
  *
  *     R (w * r)   by the last warp of each block, while other warps make qkv and attend: a cluster multiplies
- *                 some rows of the router, a block their inputs in its own columns
+ *                 some rows of the router; each of its blocks takes the inputs in that block's columns
  *     F a         by the warps that multiply, just before o: a block multiplies some rows of the folded
  *                 router by its cluster's outputs. With latent attention just after o, by the warps that
  *                 choose, as that choice waits for x anyway

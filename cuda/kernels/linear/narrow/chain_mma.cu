@@ -49,7 +49,7 @@ template <class W_, int kGroups_, int kBlockIn_> struct Shape {
   static constexpr int kXBytes = kUnitTiles * kTokens * 128;
   static constexpr int kTileBytes = W::kVectors * 512, kRowBytes = kUnitTiles * kTileBytes;
   static constexpr int kExchange = CHAIN_ROWS * kTileOut * kTokens; /* sums of a block */
-  /* Shared memory left for stages on sm_90: 227 KB less static memory, and 1,024 bytes to align them. */
+  /* Shared memory left for stages on sm_90: 227 KB less static memory and the 1,024 bytes that align them. */
   static constexpr int kMostBytes = 227 * 1024 - 16 * kMostStages - kExchange * 4 - 1024;
 };
 

@@ -221,9 +221,9 @@ __device__ __forceinline__ void load_tiles(const TileWork &a, const TileList<S, 
     for (int i = 0; i < S::kStages; i++) producer.fill([](unsigned char *, uint64_t *) {});
 }
 
-/* Producer warp of scales and zeros. A lane brings the same pieces in every stage of a tile, and keeps their
- * addresses in the first group of inputs; low tiles have too many pieces for that. Past the matrix or the
- * expert the last tile row is read again. */
+/* Producer warp of scales and zeros. A lane brings the same pieces in every stage of a tile. It keeps their
+ * addresses for the first group of inputs, and adds the distance to the current one; low tiles have too many
+ * pieces for that. Past the matrix or the expert the last tile row is read again. */
 template <class S, int kBlockIn, bool kExperts>
 __device__ __forceinline__ void load_groups(const TileWork &a, const TileList<S, kExperts> &list,
                                             const Ring &ring) {

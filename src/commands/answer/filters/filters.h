@@ -32,7 +32,7 @@ typedef struct Filters {
   size_t n_closing; /* how many of them are still to come */
   Repetition repetition;
   bool loops; /* a repetition was found, which ends the answer */
-} Filters;    /* starts zeroed; does not move: calls and channels point to bound; filters_release() */
+} Filters;    /* starts zeroed; must not move, as `calls` and `channels` point to `bound` */
 
 /* Begins the answer to the prompt of `request`, and sets the request's sink, user and GenerateOptions.
  * `assistant`, form, sink and result have to stay valid until filters_end(). */
