@@ -32,7 +32,7 @@
 #define DISPATCH_TINY    (1L << 20)
 #define DENSE_MAX_TOKENS 8
 
-#define LEAST_BYTES 48 /* from this many tokens on int8_bytes is the fastest kernel */
+#define LEAST_BYTES 17 /* from this many tokens on int8_bytes is the fastest kernel */
 #define MOST_INT8   64 /* tokens that int8_wgmma is meant for */
 
 /* First and last chip; CUDA 13 builds for none older than 7.5. */
