@@ -4,7 +4,6 @@
  * (Frantar et al., arXiv:2210.17323), a group of inputs at a time. The group's zero point and scale are
  * chosen for the weights as compensated so far. Its weights are rounded one by one, and their errors are
  * passed on to all later groups at once. */
-#include "quantize/chunks.h"
 #include "quantize/refine.h"
 
 #include <omp.h>
@@ -40,20 +39,9 @@ void rounded_release(Rounded *rounded) {
   *rounded = (Rounded){0};
 }
 
-/* The arguments of a pass over a matrix in chunks (chunks.h). */
-typedef struct {
-  const Products *products;
-  const Weights *weights;
-  const float *h;
-  const GroupSearch *search;
-  const float *lower, *importance; /* lower: of matrix_round(); importance: [n_in] the inputs' mean squares */
-  const float *factors, *inverse;  /* of matrix_trial(); inverse: 1 / factors */
-  const Rounded *rounded;
-} Work;
-
-Status run_chunks(const Products *products, int n_out, size_t floats, ChunkWork *work, const void *context,
-                  double *loss, Error *err) {
-  const int n = (n_out + CHUNK - 1) / CHUNK, n_threads = products->n_threads;
+Status run_chunks(const Work *work, size_t floats, ChunkWork *compute, double *loss, Error *err) {
+  const int n_out = work->weights->n_out, n = (n_out + CHUNK - 1) / CHUNK,
+            n_threads = work->products->n_threads;
   floats = (floats + ALIGN_FLOATS - 1) / ALIGN_FLOATS * ALIGN_FLOATS;
   float *scratch = mem_alloc((size_t)n_threads * floats, sizeof *scratch, "rounding", err);
   double *parts = scratch ? mem_alloc((size_t)n, sizeof *parts, "rounding", err) : NULL;
@@ -61,7 +49,7 @@ Status run_chunks(const Products *products, int n_out, size_t floats, ChunkWork 
   for (int i = 0; i < (parts ? n : 0); i++) {
     const int first = i * CHUNK, left = n_out - first;
     parts[i] =
-        work(context, first, left < CHUNK ? left : CHUNK, scratch + (size_t)omp_get_thread_num() * floats);
+        compute(work, first, left < CHUNK ? left : CHUNK, scratch + (size_t)omp_get_thread_num() * floats);
   }
   if (loss) *loss = 0;
   for (int i = 0; loss && parts && i < n; i++) *loss += parts[i];
@@ -69,18 +57,6 @@ Status run_chunks(const Products *products, int n_out, size_t floats, ChunkWork 
   free(scratch);
   free(parts);
   return there ? STATUS_OK : STATUS_FAILED;
-}
-
-/* to[i][o] = from[o][i] for `group` inputs and ROUND_OUTPUTS outputs, 0 for outputs from n on. */
-static void transpose_in(const float *from, size_t stride, int n, int group, float *to) {
-  for (int o = 0; o < ROUND_OUTPUTS; o++)
-    for (int i = 0; i < group; i++)
-      to[i * ROUND_OUTPUTS + o] = o < n ? from[(size_t)o * stride + (size_t)i] : 0;
-}
-
-static void transpose_out(const float *from, int n, int group, float *to, size_t stride) {
-  for (int o = 0; o < n; o++)
-    for (int i = 0; i < group; i++) to[(size_t)o * stride + (size_t)i] = from[i * ROUND_OUTPUTS + o];
 }
 
 /* The sum over rows of d H d^T. product[n_rows][n_in] is scratch. H is symmetric, so for some columns at a
@@ -156,8 +132,7 @@ static void pass_on(const Work *work, int at, int n_rows, float *errors, float *
                          group, -1, (Rows){w + next, n_in});
 }
 
-static double round_chunk(const void *context, int first, int n_rows, float *scratch) {
-  const Work *work = context;
+static double round_chunk(const Work *work, int first, int n_rows, float *scratch) {
   const Weights *weights = work->weights;
   const size_t n_in = (size_t)weights->n_in;
   const int group = weights->group;
@@ -183,19 +158,19 @@ Status matrix_round(const Products *products, const Recipe *recipe, const Weight
   for (size_t i = 0; i < n_in; i++) importance[i] = h[i * n_in + i];
   const Work work = {.products = products,
                      .weights = weights,
+                     .h = h,
+                     .recipe = recipe,
                      .search = &recipe->search,
                      .lower = lower,
                      .importance = importance,
                      .rounded = rounded};
-  TRY(run_chunks(products, weights->n_out, CHUNK * n_in + group * group + CHUNK * group, round_chunk, &work,
-                 NULL, err));
-  return recipe->refinements > 0 ? matrix_refine(products, recipe, weights, h, rounded, err) : STATUS_OK;
+  TRY(run_chunks(&work, CHUNK * n_in + group * group + CHUNK * group, round_chunk, NULL, err));
+  return recipe->refinements > 0 ? matrix_refine(&work, err) : STATUS_OK;
 }
 
 /* --- losses */
 
-static double loss_chunk(const void *context, int first, int n_rows, float *scratch) {
-  const Work *work = context;
+static double loss_chunk(const Work *work, int first, int n_rows, float *scratch) {
   const Weights *weights = work->weights;
   const Rounded *rounded = work->rounded;
   const size_t n_in = (size_t)weights->n_in, row = rounded_row(weights->n_out);
@@ -214,12 +189,10 @@ static double loss_chunk(const void *context, int first, int n_rows, float *scra
 Status matrix_loss(const Products *products, const Weights *weights, const float *h, const Rounded *rounded,
                    double *loss, Error *err) {
   const Work work = {.products = products, .weights = weights, .h = h, .rounded = rounded};
-  return run_chunks(products, weights->n_out, 2 * CHUNK * (size_t)weights->n_in, loss_chunk, &work, loss,
-                    err);
+  return run_chunks(&work, 2 * CHUNK * (size_t)weights->n_in, loss_chunk, loss, err);
 }
 
-static double trial_chunk(const void *context, int first, int n_rows, float *scratch) {
-  const Work *work = context;
+static double trial_chunk(const Work *work, int first, int n_rows, float *scratch) {
   const Weights *weights = work->weights;
   const size_t n_in = (size_t)weights->n_in;
   const int group = weights->group;
@@ -263,5 +236,5 @@ Status matrix_trial(const Products *products, const GroupSearch *search, const W
                      .importance = importance,
                      .inverse = inverse,
                      .factors = factors};
-  return run_chunks(products, weights->n_out, 2 * CHUNK * n_in, trial_chunk, &work, loss, err);
+  return run_chunks(&work, 2 * CHUNK * n_in, trial_chunk, loss, err);
 }

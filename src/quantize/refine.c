@@ -12,21 +12,12 @@
 #include <string.h>
 
 #include "base/half.h"
-#include "quantize/chunks.h"
 
 enum { SOLVED = 24 }; /* outputs whose scales are solved for together */
 
-typedef struct {
-  const Products *products;
-  const Recipe *recipe;
-  const Weights *weights;
-  const float *h;
-  const Rounded *rounded;
-} Refinement;
-
 /* Some outputs, first .. first + n_rows - 1. */
 typedef struct {
-  const Refinement *of;
+  const Work *of;
   int first, n_rows;
   size_t n_in, n_groups;
   float *levels, *slopes; /* [n_rows][n_in] */
@@ -130,24 +121,19 @@ static void make_slopes(const Part *p) {
 
 /* Moves the levels of group g of the n outputs from `row` on; changes[n][group] = by how much q = scale k
  * grew; h[group][group]. */
-static void move_block(const Part *p, size_t g, size_t row, size_t n, const float *h, float *changes) {
-  const size_t group = (size_t)p->of->weights->group, n_in = p->n_in,
+static void move_block(const Part *p, size_t g, size_t row, int n, const float *h, float *changes) {
+  const int group = p->of->weights->group;
+  const size_t n_in = p->n_in, at = row * n_in + g * (size_t)group,
                place = g * rounded_row(p->of->weights->n_out) + (size_t)p->first + row;
   float levels[128 * ROUND_OUTPUTS], slopes[128 * ROUND_OUTPUTS], moved[128 * ROUND_OUTPUTS];
-  float *own_levels = p->levels + row * n_in + g * group, *own_slopes = p->slopes + row * n_in + g * group;
-  for (size_t i = 0; i < group; i++)
-    for (size_t o = 0; o < ROUND_OUTPUTS; o++) {
-      levels[i * ROUND_OUTPUTS + o] = o < n ? own_levels[o * n_in + i] : 0;
-      slopes[i * ROUND_OUTPUTS + o] = o < n ? own_slopes[o * n_in + i] : 0;
-    }
-  p->of->products->kernels->move_group(levels, slopes, (int)group, h, p->of->rounded->scales + place,
+  float *own_levels = p->levels + at, *own_slopes = p->slopes + at;
+  transpose_in(own_levels, n_in, n, group, levels);
+  transpose_in(own_slopes, n_in, n, group, slopes);
+  p->of->products->kernels->move_group(levels, slopes, group, h, p->of->rounded->scales + place,
                                        p->of->rounded->zeros + place, moved);
-  for (size_t o = 0; o < n; o++)
-    for (size_t i = 0; i < group; i++) {
-      own_levels[o * n_in + i] = levels[i * ROUND_OUTPUTS + o];
-      own_slopes[o * n_in + i] = slopes[i * ROUND_OUTPUTS + o];
-      changes[o * group + i] = moved[i * ROUND_OUTPUTS + o];
-    }
+  transpose_out(levels, n, group, own_levels, n_in);
+  transpose_out(slopes, n, group, own_slopes, n_in);
+  transpose_out(moved, n, group, changes, (size_t)group);
 }
 
 /* Moves the levels of all groups. Slopes are right only in the groups that are still to come. */
@@ -160,7 +146,7 @@ static void sweep(const Part *p) {
       for (size_t j = 0; j < group; j++) h[i * group + j] = p->of->h[(at + i) * n_in + at + j];
     for (size_t row = 0; row < (size_t)p->n_rows; row += ROUND_OUTPUTS) {
       const size_t left = (size_t)p->n_rows - row;
-      move_block(p, g, row, left < ROUND_OUTPUTS ? left : ROUND_OUTPUTS, h, p->products + row * group);
+      move_block(p, g, row, left < ROUND_OUTPUTS ? (int)left : ROUND_OUTPUTS, h, p->products + row * group);
     }
     const Rows changes = {p->products, group};
     product_add(p->of->products, changes, p->n_rows, rows_of_h(p, at, next), (int)(n_in - next), (int)group,
@@ -183,8 +169,7 @@ static void take_levels(const Part *p, bool back) {
     }
 }
 
-static double refine_chunk(const void *context, int first, int n_rows, float *scratch) {
-  const Refinement *of = context;
+static double refine_chunk(const Work *of, int first, int n_rows, float *scratch) {
   const size_t n_in = (size_t)of->weights->n_in, n_groups = n_in / (size_t)of->weights->group;
   Part p = {.of = of, .first = first, .n_rows = n_rows, .n_in = n_in, .n_groups = n_groups};
   p.levels = scratch;
@@ -206,12 +191,9 @@ static double refine_chunk(const void *context, int first, int n_rows, float *sc
   return solved ? 0 : 1;
 }
 
-Status matrix_refine(const Products *products, const Recipe *recipe, const Weights *weights, const float *h,
-                     const Rounded *rounded, Error *err) {
-  const size_t n_in = (size_t)weights->n_in, n_groups = n_in / (size_t)weights->group;
+Status matrix_refine(const Work *work, Error *err) {
+  const size_t n_in = (size_t)work->weights->n_in, n_groups = n_in / (size_t)work->weights->group;
   double failures;
-  const Refinement of = {products, recipe, weights, h, rounded};
-  TRY(run_chunks(products, weights->n_out, 3 * CHUNK * n_in + SOLVED * n_groups * (n_groups + 1),
-                 refine_chunk, &of, &failures, err));
+  TRY(run_chunks(work, 3 * CHUNK * n_in + SOLVED * n_groups * (n_groups + 1), refine_chunk, &failures, err));
   return failures == 0 ? STATUS_OK : error_set(err, STATUS_FAILED, "out of memory: scales of groups");
 }

@@ -1,10 +1,9 @@
 /* refine.h - better codes and scales for a rounded matrix. */
 #pragma once
 
-#include "quantize/matrix.h"
+#include "quantize/chunks.h"
 
 /* Repeats Recipe.refinements times: first the scales of each output become those with the least loss for its
  * codes; then each code in turn moves to where the loss is least. At the end the scales are solved for again.
- * h as in matrix_round(). */
-Status matrix_refine(const Products *products, const Recipe *recipe, const Weights *weights, const float *h,
-                     const Rounded *rounded, Error *err);
+ * `work` is that of matrix_round(). */
+Status matrix_refine(const Work *work, Error *err);
