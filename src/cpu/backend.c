@@ -316,9 +316,8 @@ static void make_layer_inputs(BackendState *state, TokenRange range, const int32
   const ModelConfig *config = &loaded->model->config;
   const int width = config->per_layer_width;
   const float scale = (float)(1 / sqrt(config->hidden));
-  const Matmul matmul = {
-      .w = loaded->input_projection, .y = state->inputs, .y_stride = (size_t)state->plan.inputs};
-  run_matmuls(loaded, &state->scratch, state->x, (size_t)state->plan.hidden, range.n_tokens, &matmul, 1);
+  run_matmul(state, loaded->input_projection, state->x, state->plan.hidden, range.n_tokens, state->inputs,
+             state->plan.inputs);
 #pragma omp parallel for if (range.n_tokens > 1) num_threads(loaded->n_threads)
   for (int r = 0; r < range.n_tokens; r++) {
     float *p = state->inputs + (size_t)r * (size_t)state->plan.inputs;
@@ -419,7 +418,7 @@ static void matmul_residual(BackendState *state, CpuLinear w, const float *from,
   size_t stride = (size_t)state->plan.hidden;
   const Matmul matmul = {
       .w = w, .add = !post_norm, .scale = scale, .y = post_norm ? state->h : state->x, .y_stride = stride};
-  run_matmuls(loaded, &state->scratch, from, (size_t)from_stride, n_rows, &matmul, 1);
+  run_matmuls(state, from, from_stride, n_rows, &matmul, 1);
   if (!post_norm) return;
   normalise(state, state->h, n_rows, post_norm,
             config->post_norm_eps != 0 ? config->post_norm_eps : config->norm_eps);
@@ -476,8 +475,8 @@ static Status cpu_norm_qkv_rope_append(BackendState *state, TokenRange range, in
   int n_matmuls = 0;
   for (size_t i = 0; i < sizeof all / sizeof *all; i++)
     if (all[i].w.linear) matmuls[n_matmuls++] = all[i];
-  run_matmuls(state->loaded, &state->scratch, from, (size_t)(pairs ? state->plan.pairs : state->plan.hidden),
-              range.n_tokens, matmuls, n_matmuls);
+  run_matmuls(state, from, pairs ? state->plan.pairs : state->plan.hidden, range.n_tokens, matmuls,
+              n_matmuls);
   for (int i = 0; config->qkv_clip != 0 && i < n_matmuls; i++)
     clip(&matmuls[i], range.n_tokens, (float)config->qkv_clip);
   if (weights->index.linear) cpu_index(state, range, layer, from);
@@ -596,9 +595,8 @@ static void sparse_gate_up(BackendState *state, int n_rows, int layer) {
   const size_t g_stride = (size_t)state->plan.intermediate, up_stride = (size_t)state->plan.sparse_up;
   const Matmul both[] = {{.w = weights->gate, .y = state->g, .y_stride = g_stride},
                          {.w = weights->up, .y = state->sparse_up, .y_stride = up_stride}};
-  run_matmuls(loaded, &state->scratch,
-              cpu_normalised(state, n_rows, weights->mlp_norm, weights->mlp_norm_bias),
-              (size_t)state->plan.hidden, n_rows, both, 2);
+  run_matmuls(state, cpu_normalised(state, n_rows, weights->mlp_norm, weights->mlp_norm_bias),
+              state->plan.hidden, n_rows, both, 2);
 #pragma omp parallel for if (n_rows > 1) num_threads(loaded->n_threads)
   for (int r = 0; r < n_rows; r++) {
     float *g = state->g + (size_t)r * g_stride;
@@ -619,7 +617,7 @@ static Status cpu_norm_gate_up(BackendState *state, TokenRange range, int layer,
   const bool parallel = state->loaded->model->config.parallel; /* norm_qkv_rope_append() has made h */
   const float *from =
       parallel ? state->h : cpu_normalised(state, range.n_tokens, weights->mlp_norm, weights->mlp_norm_bias);
-  run_matmuls(state->loaded, &state->scratch, from, (size_t)state->plan.hidden, range.n_tokens, &matmul, 1);
+  run_matmuls(state, from, state->plan.hidden, range.n_tokens, &matmul, 1);
   return STATUS_OK;
 }
 
@@ -648,8 +646,7 @@ static void add_layer_input(BackendState *state, TokenRange range, int layer) {
   const bool altup = loaded->model->config.altup.n > 0;
   const CpuLayer *weights = &loaded->layers[layer];
   const int width = loaded->model->config.per_layer_width, stride = state->plan.intermediate;
-  const Matmul matmul = {.w = weights->input_gate, .y = state->g, .y_stride = (size_t)stride};
-  run_matmuls(loaded, &state->scratch, state->x, (size_t)state->plan.hidden, range.n_tokens, &matmul, 1);
+  run_matmul(state, weights->input_gate, state->x, state->plan.hidden, range.n_tokens, state->g, stride);
   for (size_t r = 0; r < (size_t)range.n_tokens; r++) {
     const float *p = state->inputs + r * (size_t)state->plan.inputs + (size_t)layer * (size_t)width;
     loaded->kernels->activate[loaded->model->config.activation](state->g + r * (size_t)stride, p, width);
@@ -703,8 +700,6 @@ static Status cpu_norm_logits(BackendState *state, TokenRange range, int layer, 
                      state->options.max_logit_rows);
   const BackendModel *loaded = state->loaded;
   const CpuMix mix = {.down = loaded->mix_down, .up = loaded->mix_up};
-  const Matmul matmul = {
-      .w = loaded->head, .y = state->logits, .y_stride = (size_t)loaded->model->config.vocab_size};
   const int32_t *rows = range.parts ? range.logit_rows : NULL;
   if (loaded->model->config.altup.n > 0)
     cpu_join_streams(state, rows, first_row, n_rows);
@@ -712,7 +707,8 @@ static Status cpu_norm_logits(BackendState *state, TokenRange range, int layer, 
     cpu_mix(state, loaded->final_norm, &mix, rows, first_row, n_rows);
   else
     normalise_logit_rows(state, rows, first_row, n_rows);
-  run_matmuls(state->loaded, &state->scratch, state->h, (size_t)state->plan.hidden, n_rows, &matmul, 1);
+  run_matmul(state, loaded->head, state->h, state->plan.hidden, n_rows, state->logits,
+             loaded->model->config.vocab_size);
   finish_logits(state, n_rows);
   state->n_logit_rows = n_rows;
   return STATUS_OK;

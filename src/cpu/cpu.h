@@ -192,21 +192,22 @@ static inline const SequenceRows *cpu_parts(const TokenRange *range, SequenceRow
 }
 
 enum { MAX_MATMULS = 6 };
-/* Computes matmuls of the same rows of x, at most MAX_MATMULS. */
-void run_matmuls(const BackendModel *loaded, const MatmulScratch *memory, const float *x, size_t x_stride,
-                 int n_rows, const Matmul *matmuls, int n_matmuls);
+/* Computes matmuls of the same rows of x, at most MAX_MATMULS. run_matmul(): y = w x + bias alone. */
+void run_matmuls(const BackendState *state, const float *x, int x_stride, int n_rows, const Matmul *matmuls,
+                 int n_matmuls);
+void run_matmul(const BackendState *state, CpuLinear w, const float *x, int x_stride, int n_rows, float *y,
+                int y_stride);
 /* Computes matmuls, each of its own rows. PRECOND the rows of all LINEAR_INT8 matmuls together fit into
- * memory->rounded. */
-void run_groups(const BackendModel *loaded, const MatmulScratch *memory, MatmulGroup *groups, int n_groups);
+ * state->scratch.rounded. */
+void run_groups(const BackendState *state, MatmulGroup *groups, int n_groups);
 /* Passes rows of x to StateOptions.inputs as the inputs of `linear`. The functions above do so themselves,
  * but none of them gets kv_b: latent attention multiplies it head by head, in another form. */
-void show_input(const MatmulScratch *memory, const float *x, size_t x_stride, int n_rows,
-                const Linear *linear);
+void show_input(const BackendState *state, const float *x, int x_stride, int n_rows, const Linear *linear);
 
 typedef void SharedItem(void *context, int i);
 /* Calls item(context, i) for 0 <= i < n. The threads of the model's team or OpenMP's share the items; if n is
  * 1, the caller computes the item itself. */
-void cpu_share(const BackendModel *loaded, int n, SharedItem *item, void *context);
+void cpu_share(const BackendState *state, int n, SharedItem *item, void *context);
 
 /* Positions of rows (rope.c). cpu_place_rows(): sets the rows' sequences, positions and angles.
  * cpu_rotate_queries(): norm, rope and scale of state->q. cpu_append(): norm and rope of state->k; then

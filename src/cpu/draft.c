@@ -65,12 +65,6 @@ static void place_states(BackendState *state, int row, const float *from) {
     loaded->kernels->rms_norm(from + i * width, norms[i], width, eps, to + i * width);
 }
 
-static void run_matmul(const BackendState *state, CpuLinear w, const float *x, int x_stride, int n_rows,
-                       float *y, int y_stride) {
-  const Matmul matmul = {.w = w, .y = y, .y_stride = (size_t)y_stride};
-  run_matmuls(state->loaded, &state->scratch, x, (size_t)x_stride, n_rows, &matmul, 1);
-}
-
 /* Makes each row's hidden state: the target's, from kept row `first` on, or with first < 0 the drafter's own
  * after its last step. Returns the states, [n_rows][*stride]. */
 static const float *make_states(BackendState *state, int n_rows, int first, int *stride) {
@@ -170,7 +164,7 @@ Status cpu_draft_context(BackendState *state, TokenRange range, Error *err) {
     const CpuLayer *weights = &loaded->layers[layer];
     const Matmul matmuls[] = {{.w = weights->k, .y = state->k, .y_stride = (size_t)state->plan.kv_heads},
                               {.w = weights->v, .y = state->v, .y_stride = (size_t)state->plan.kv_heads}};
-    run_matmuls(loaded, &state->scratch, state->h, (size_t)state->plan.hidden, range.n_tokens, matmuls, 2);
+    run_matmuls(state, state->h, state->plan.hidden, range.n_tokens, matmuls, 2);
     cpu_append(state, range, layer);
   }
   return STATUS_OK;

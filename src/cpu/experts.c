@@ -127,8 +127,7 @@ static void choose_experts(BackendState *state, int n_rows, int layer, const flo
       {.w = weights->router, .y = state->expert_routes, .y_stride = stride},
       {.w = weights->shared_gate, .y = state->shared_gates, .y_stride = 1},
   };
-  run_matmuls(loaded, &state->scratch, from, (size_t)state->plan.hidden, n_rows, matmuls,
-              weights->shared_gate.linear ? 2 : 1);
+  run_matmuls(state, from, state->plan.hidden, n_rows, matmuls, weights->shared_gate.linear ? 2 : 1);
 #pragma omp parallel for if (n_rows > 1) num_threads(loaded->n_threads)
   for (int r = 0; r < n_rows; r++)
     choose(config, weights, state->expert_routes + (size_t)r * stride,
@@ -137,13 +136,6 @@ static void choose_experts(BackendState *state, int n_rows, int layer, const flo
 }
 
 /* --- the experts' products */
-
-/* y = w x + bias for rows of x. */
-static void project(BackendState *state, CpuLinear w, const float *x, int x_stride, int n_rows, float *y,
-                    int y_stride) {
-  const Matmul matmul = {.w = w, .y = y, .y_stride = (size_t)y_stride};
-  run_matmuls(state->loaded, &state->scratch, x, (size_t)x_stride, n_rows, &matmul, 1);
-}
 
 /* Copies a row to a choice's place; with scales_input the copy is multiplied by the choice's weight. */
 static void gather_row(const BackendState *state, const ExpertChoice *choice, const float *from) {
@@ -175,7 +167,7 @@ static void gather(BackendState *state, int n_rows, const float *from) {
   const ModelConfig *config = &state->loaded->model->config;
   place_choices(state->expert_choices, n_rows * config->experts.n_chosen, config->experts.n_experts,
                 state->expert_ends);
-  cpu_share(state->loaded, n_rows, gather_choices,
+  cpu_share(state, n_rows, gather_choices,
             &(RowWork){state, .from = from, .stride = (size_t)state->plan.expert_row});
 }
 
@@ -251,11 +243,11 @@ static void add_up_row(void *given, int row) {
 static void sum_experts(BackendState *state, int n_rows, int layer) {
   const StatePlan *plan = &state->plan;
   float *latents = state->expert_latents, *sums = latents ? latents : state->h;
-  cpu_share(state->loaded, n_rows, add_up_row,
+  cpu_share(state, n_rows, add_up_row,
             &(RowWork){state, .to = sums, .stride = (size_t)(latents ? plan->expert_row : plan->hidden)});
   if (latents)
-    project(state, state->loaded->layers[layer].latent_out, latents, plan->expert_row, n_rows, state->h,
-            plan->hidden);
+    run_matmul(state, state->loaded->layers[layer].latent_out, latents, plan->expert_row, n_rows, state->h,
+               plan->hidden);
 }
 
 /* Adds to x the experts' sum, which is in h, and the output of the shared expert. */
@@ -308,12 +300,13 @@ void cpu_experts(BackendState *state, int n_rows, int layer) {
     choose_experts(state, n_rows, layer, from);
     float *latents = state->expert_latents;
     if (latents)
-      project(state, weights->latent_in, from, state->plan.hidden, n_rows, latents, state->plan.expert_row);
+      run_matmul(state, weights->latent_in, from, state->plan.hidden, n_rows, latents,
+                 state->plan.expert_row);
     gather(state, n_rows, latents ? latents : from);
   }
   for (int down = 0; down < 2; down++) {
     const int n = add_beside(state, n_rows, layer, down, from, make_groups(state, layer, down));
-    run_groups(loaded, &state->scratch, state->expert_groups, n);
+    run_groups(state, state->expert_groups, n);
   }
   sum_experts(state, n_rows, layer);
 #pragma omp parallel for if (n_rows > 1) num_threads(loaded->n_threads)
@@ -324,6 +317,6 @@ void cpu_chosen_experts(BackendState *state, int n_rows, int layer, const float 
                         size_t y_stride) {
   gather(state, n_rows, from);
   for (int down = 0; down < 2; down++)
-    run_groups(state->loaded, &state->scratch, state->expert_groups, make_groups(state, layer, down));
-  cpu_share(state->loaded, n_rows, add_up_row, &(RowWork){state, .to = y, .stride = y_stride});
+    run_groups(state, state->expert_groups, make_groups(state, layer, down));
+  cpu_share(state, n_rows, add_up_row, &(RowWork){state, .to = y, .stride = y_stride});
 }

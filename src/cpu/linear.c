@@ -72,8 +72,7 @@ enum {
 /* Groups that run together, and their matrices: matrix 2 g is group g's w, matrix 2 g + 1 its gate or NULL
  * (matrix_of()). */
 typedef struct {
-  const BackendModel *loaded;
-  const MatmulScratch *memory;
+  const BackendState *state;
   const MatmulGroup *groups;
   int n_groups;
   int64_t bytes;                               /* bytes of all matrices */
@@ -134,7 +133,7 @@ static int64_t bytes_of(const Linear *w) {
 
 /* True if each thread's share is long enough to be cut into pieces of LEAST_PIECE bytes or more. */
 static bool has_long_shares(const MatmulWork *work) {
-  return work->bytes >= LEAST_PIECE * PIECES_A_THREAD * work->loaded->n_threads;
+  return work->bytes >= LEAST_PIECE * PIECES_A_THREAD * work->state->loaded->n_threads;
 }
 
 /* The unit of w in which byte `at` lies; 0 or the number of units if `at` is before or after the matrix. With
@@ -153,7 +152,7 @@ static int64_t unit_at(const MatmulWork *work, const Linear *w, int64_t at) {
 /* Cuts bytes [from, to) of the matrices, laid end to end, into stretches. Returns their number. */
 static int cut_work(const MatmulWork *work, int64_t from, int64_t to, Stretch *stretches) {
   int n = 0;
-  float *parts = work->memory->parts;
+  float *parts = work->state->scratch.parts;
   for (int i = 0; i < 2 * work->n_groups && to > 0; i++) {
     const Linear *w = matrix_of(work, i);
     if (!w) continue;
@@ -169,7 +168,7 @@ static int cut_work(const MatmulWork *work, int64_t from, int64_t to, Stretch *s
  * have no pieces: a narrow piece lies on as many memory pages as a wide one, so address translation costs as
  * much. */
 static int64_t shared_first(const MatmulWork *work) {
-  const bool has_pieces = work->loaded->n_threads >= PIECES_FROM_THREADS && has_long_shares(work);
+  const bool has_pieces = work->state->loaded->n_threads >= PIECES_FROM_THREADS && has_long_shares(work);
   return has_pieces ? work->bytes / 2 : work->bytes;
 }
 
@@ -197,20 +196,20 @@ static NextWeights weights_of(const Stretch *stretch) {
 }
 
 /* The rounded rows from `first` on. */
-static RoundedRows rounded_rows(const MatmulScratch *memory, int first) {
-  RoundedRows rows = memory->rounded;
+static RoundedRows rounded_rows(const BackendState *state, int first) {
+  RoundedRows rows = state->scratch.rounded;
   rows.numbers += (size_t)first * rows.stride;
   rows.scales += first;
   return rows;
 }
 
 static void run_stretch(const MatmulWork *work, const Stretch *s, NextWeights next) {
-  const Kernels *kernels = work->loaded->kernels;
+  const Kernels *kernels = work->state->loaded->kernels;
   const MatmulGroup *group = s->group;
   const size_t n_out = (size_t)s->w->n_out, n_rows = (size_t)group->n_rows;
   if (s->w->kind == LINEAR_INT8)
-    kernels->matmul_int8(s->w, rounded_rows(work->memory, group->rounded), group->n_rows, s->first, s->n,
-                         s->y, n_out);
+    kernels->matmul_int8(s->w, rounded_rows(work->state, group->rounded), group->n_rows, s->first, s->n, s->y,
+                         n_out);
   else
     kernels->matmul_few(s->w, (InputRows){group->x, group->x_stride, group->n_rows}, s->split, s->splits_end,
                         s->first, s->n, next, (PartialSums){s->y, n_rows * n_out, n_out});
@@ -254,16 +253,17 @@ static void finish_columns(const MatmulWork *work, int g, const float *parts, in
       const Linear *w = matrix_of(work, 2 * g + which);
       if (!w) break;
       const size_t n_out = (size_t)w->n_out;
-      work->loaded->kernels->join(from + r * n_out + first, n_rows * n_out, matmul_splits(w), n,
-                                  tiles[which]);
+      work->state->loaded->kernels->join(from + r * n_out + first, n_rows * n_out, matmul_splits(w), n,
+                                         tiles[which]);
       from += n_parts(w, group->n_rows);
     }
-    finish_row(work->loaded->kernels, matmul, first, n, tiles[0], tiles[1], matmul->y + r * matmul->y_stride);
+    finish_row(work->state->loaded->kernels, matmul, first, n, tiles[0], tiles[1],
+               matmul->y + r * matmul->y_stride);
   }
 }
 
 static void finish_share(const MatmulWork *work, int me, int n_threads) {
-  const float *parts = work->memory->parts;
+  const float *parts = work->state->scratch.parts;
   for (int g = 0; g < work->n_groups; g++) {
     int n_out = matrix_of(work, 2 * g)->n_out, n_units = blocks(n_out, MATMUL_UNIT);
     int first = (int)((int64_t)n_units * me / n_threads) * MATMUL_UNIT;
@@ -279,8 +279,8 @@ static void finish_share(const MatmulWork *work, int me, int n_threads) {
 static void run_share(void *given, int me, int n) {
   MatmulWork *work = given;
   run_splits(work, me, n);
-  if (work->loaded->team) {
-    team_wait(work->loaded->team);
+  if (work->state->loaded->team) {
+    team_wait(work->state->loaded->team);
   } else {
 #pragma omp barrier
   }
@@ -288,7 +288,8 @@ static void run_share(void *given, int me, int n) {
 }
 
 /* Calls part(context, me, n) in all threads, those of the model's team or OpenMP's, and waits for them. */
-static void run_in_parallel(const BackendModel *loaded, TeamWork *part, void *context) {
+static void run_in_parallel(const BackendState *state, TeamWork *part, void *context) {
+  const BackendModel *loaded = state->loaded;
   if (loaded->team) {
     team_run(loaded->team, part, context);
     return;
@@ -309,10 +310,10 @@ static void run_items(void *given, int me, int n_threads) {
   for (int i = (int)((int64_t)items->n * me / n_threads); i < end; i++) items->item(items->context, i);
 }
 
-void cpu_share(const BackendModel *loaded, int n, SharedItem *item, void *context) {
+void cpu_share(const BackendState *state, int n, SharedItem *item, void *context) {
   SharedItems items = {n, item, context};
   if (n > 1)
-    run_in_parallel(loaded, run_items, &items);
+    run_in_parallel(state, run_items, &items);
   else
     run_items(&items, 0, 1);
 }
@@ -321,7 +322,7 @@ static void run_few(MatmulWork *work) {
   for (int i = 0; i < 2 * work->n_groups; i++)
     if (matrix_of(work, i)) work->bytes += bytes_of(matrix_of(work, i));
   work->claimed = shared_first(work);
-  run_in_parallel(work->loaded, run_share, work);
+  run_in_parallel(work->state, run_share, work);
 }
 
 /* True if threads may divide w's matmul with a few rows by outputs, without partial sums. Not LINEAR_INT8:
@@ -332,7 +333,7 @@ static bool is_shared_by_outputs(const Linear *w) {
 
 /* One matmul of a few rows that threads divide by outputs, such as a dense lm_head. */
 typedef struct {
-  const BackendModel *loaded;
+  const Kernels *kernels;
   InputRows x;
   const Matmul *matmul;
 } OutputWork;
@@ -341,7 +342,7 @@ static void run_output_block(void *given, int unit) {
   const OutputWork *work = given;
   const InputRows x = work->x;
   const Matmul *matmul = work->matmul;
-  const Kernels *kernels = work->loaded->kernels;
+  const Kernels *kernels = work->kernels;
   const int first = unit * JOIN_COLUMNS, left = matmul->w.linear->n_out - first,
             n = left < JOIN_COLUMNS ? left : JOIN_COLUMNS;
   float tile[FEW_ROWS * JOIN_COLUMNS] __attribute__((aligned(64)));
@@ -353,9 +354,9 @@ static void run_output_block(void *given, int unit) {
 /* Rows [row, row + n_rows) of a group times outputs [first, first + n) of w. */
 static void multiply(const MatmulWork *work, const MatmulGroup *group, const Linear *w, int row, int n_rows,
                      int first, int n, float *y) {
-  const Kernels *kernels = work->loaded->kernels;
+  const Kernels *kernels = work->state->loaded->kernels;
   if (w->kind == LINEAR_INT8)
-    kernels->matmul_int8(w, rounded_rows(work->memory, group->rounded + row), n_rows, first, n, y,
+    kernels->matmul_int8(w, rounded_rows(work->state, group->rounded + row), n_rows, first, n, y,
                          MATMUL_COLUMNS);
   else
     kernels->matmul_rows(w, group->x + (size_t)row * group->x_stride, group->x_stride, n_rows, first, n, y,
@@ -370,7 +371,7 @@ static void run_tile(const MatmulWork *work, const MatmulGroup *group, int row, 
   if (matmul->gate.linear) multiply(work, group, matmul->gate.linear, row, n_rows, first, n, gate);
   for (int r = 0; r < n_rows; r++) {
     size_t at = (size_t)r * MATMUL_COLUMNS;
-    finish_row(work->loaded->kernels, matmul, first, n, up + at, gate + at,
+    finish_row(work->state->loaded->kernels, matmul, first, n, up + at, gate + at,
                matmul->y + (size_t)(row + r) * matmul->y_stride);
   }
 }
@@ -419,30 +420,29 @@ static void run_tasks(void *given, int me, int n_threads) {
   }
 }
 
-static void run_rows(const BackendModel *loaded, const MatmulScratch *memory, MatmulGroup *groups,
-                     int n_groups) {
-  TaskWork tasks = {.work = {.loaded = loaded, .memory = memory, .groups = groups, .n_groups = n_groups}};
+static void run_rows(const BackendState *state, MatmulGroup *groups, int n_groups) {
+  TaskWork tasks = {.work = {.state = state, .groups = groups, .n_groups = n_groups}};
   int64_t n_columns = 0;
   for (int g = 0; g < n_groups; g++) n_columns += column_blocks(&groups[g]);
   for (int g = 0; g < n_groups; g++) {
     groups[g].first_task = tasks.n_tasks;
-    tasks.n_tasks += (int64_t)cut_rows(&groups[g], n_columns, loaded->n_threads) * column_blocks(&groups[g]);
+    tasks.n_tasks +=
+        (int64_t)cut_rows(&groups[g], n_columns, state->loaded->n_threads) * column_blocks(&groups[g]);
   }
-  run_in_parallel(loaded, run_tasks, &tasks);
+  run_in_parallel(state, run_tasks, &tasks);
 }
 
 /* Runs groups of a few rows, as many at a time as the scratch holds, at most MAX_GROUPS. */
-static void run_groups_of_few(const BackendModel *loaded, const MatmulScratch *memory, MatmulGroup *groups,
-                              int n_groups) {
+static void run_groups_of_few(const BackendState *state, MatmulGroup *groups, int n_groups) {
   for (int from = 0, to; from < n_groups; from = to) {
     size_t parts = 0;
     for (to = from; to < n_groups && to - from < MAX_GROUPS; to++) {
       const MatmulGroup *group = &groups[to];
       parts +=
           n_parts(group->matmul.w.linear, group->n_rows) + n_parts(group->matmul.gate.linear, group->n_rows);
-      if (to > from && parts > memory->n_parts) break;
+      if (to > from && parts > state->scratch.n_parts) break;
     }
-    MatmulWork work = {.loaded = loaded, .memory = memory, .groups = groups + from, .n_groups = to - from};
+    MatmulWork work = {.state = state, .groups = groups + from, .n_groups = to - from};
     run_few(&work);
   }
 }
@@ -464,8 +464,7 @@ static void round_row(void *given, int row) {
 
 /* Rounds to int8 all rows that are multiplied by a LINEAR_INT8 matrix. PRECOND groups with the same x have
  * equally many rows and are adjacent. */
-static void round_rows(const BackendModel *loaded, const MatmulScratch *memory, MatmulGroup *groups,
-                       int n_groups) {
+static void round_rows(const BackendState *state, MatmulGroup *groups, int n_groups) {
   const float *last = NULL;
   int next = 0, last_rounded = 0;
   for (int g = 0; g < n_groups; g++) {
@@ -476,15 +475,15 @@ static void round_rows(const BackendModel *loaded, const MatmulScratch *memory, 
     if (group->x == last) continue;
     last = group->x;
     last_rounded = next;
-    cpu_share(loaded, group->n_rows, round_row,
-              &(RoundWork){loaded->kernels, group, rounded_rows(memory, next)});
+    cpu_share(state, group->n_rows, round_row,
+              &(RoundWork){state->loaded->kernels, group, rounded_rows(state, next)});
     next += group->n_rows;
   }
 }
 
 /* A group whose sums another device has computed. */
 typedef struct {
-  const BackendModel *loaded;
+  const Kernels *kernels;
   const MatmulGroup *group;
   float *up, *gate; /* [n_rows][n_out] */
 } FinishWork;
@@ -493,8 +492,8 @@ static void finish_other_row(void *given, int row) {
   const FinishWork *work = given;
   const Matmul *matmul = &work->group->matmul;
   const size_t r = (size_t)row, n = (size_t)matmul->w.linear->n_out;
-  finish_row(work->loaded->kernels, matmul, 0, (int)n, work->up + r * n,
-             work->gate ? work->gate + r * n : NULL, matmul->y + r * matmul->y_stride);
+  finish_row(work->kernels, matmul, 0, (int)n, work->up + r * n, work->gate ? work->gate + r * n : NULL,
+             matmul->y + r * matmul->y_stride);
 }
 
 static OtherProduct other_product(const MatmulGroup *group, const Linear *linear) {
@@ -502,8 +501,8 @@ static OtherProduct other_product(const MatmulGroup *group, const Linear *linear
 }
 
 /* Lets another device compute the first groups, as many as it accepts. Returns their number. */
-static int multiply_elsewhere(const BackendModel *loaded, const MatmulScratch *memory,
-                              const MatmulGroup *groups, int n_groups) {
+static int multiply_elsewhere(const BackendState *state, const MatmulGroup *groups, int n_groups) {
+  const InputSink *sink = state->scratch.inputs;
   OtherProduct products[MAX_MATRICES];
   for (int from = 0, to; from < n_groups; from = to) {
     int n = 0;
@@ -512,32 +511,31 @@ static int multiply_elsewhere(const BackendModel *loaded, const MatmulScratch *m
       products[n++] = other_product(&groups[to], matmul->w.linear);
       if (matmul->gate.linear) products[n++] = other_product(&groups[to], matmul->gate.linear);
     }
-    if (!memory->inputs->multiply(memory->inputs->user, products, n)) return from;
+    if (!sink->multiply(sink->user, products, n)) return from;
     for (int g = from, at = 0; g < to; g++) {
-      FinishWork work = {loaded, &groups[g], products[at++].y, NULL};
+      FinishWork work = {state->loaded->kernels, &groups[g], products[at++].y, NULL};
       if (groups[g].matmul.gate.linear) work.gate = products[at++].y;
-      cpu_share(loaded, groups[g].n_rows, finish_other_row, &work);
+      cpu_share(state, groups[g].n_rows, finish_other_row, &work);
     }
   }
   return n_groups;
 }
 
 /* Computes groups whose rows are already permuted as their matrices need it (order_rows()). */
-static void compute_ordered(const BackendModel *loaded, const MatmulScratch *memory, MatmulGroup *groups,
-                            int n_groups) {
+static void compute_ordered(const BackendState *state, MatmulGroup *groups, int n_groups) {
   int n_few = 0;
-  const bool elsewhere = memory->inputs && memory->inputs->multiply;
-  const int n_done = elsewhere ? multiply_elsewhere(loaded, memory, groups, n_groups) : 0;
+  const bool elsewhere = state->scratch.inputs && state->scratch.inputs->multiply;
+  const int n_done = elsewhere ? multiply_elsewhere(state, groups, n_groups) : 0;
   groups += n_done, n_groups -= n_done;
   for (int g = 0; g < n_groups; g++) { /* groups of a few rows first */
-    if (groups[g].n_rows > loaded->kernels->few_rows) continue;
+    if (groups[g].n_rows > state->loaded->kernels->few_rows) continue;
     const MatmulGroup few = groups[g];
     groups[g] = groups[n_few];
     groups[n_few++] = few;
   }
-  round_rows(loaded, memory, groups, n_groups);
-  if (n_few > 0) run_groups_of_few(loaded, memory, groups, n_few);
-  if (n_groups > n_few) run_rows(loaded, memory, groups + n_few, n_groups - n_few);
+  round_rows(state, groups, n_groups);
+  if (n_few > 0) run_groups_of_few(state, groups, n_few);
+  if (n_groups > n_few) run_rows(state, groups + n_few, n_groups - n_few);
 }
 
 /* Rows of x to gather for a matrix with permuted inputs (Linear.order). */
@@ -558,8 +556,7 @@ static void order_row(void *given, int row) {
 
 /* Gathers the rows of groups whose matrix has permuted inputs (Linear.order), until the scratch is full or
  * all n_groups are done. Returns how many groups, at least one, can now be computed. */
-static int order_rows(const BackendModel *loaded, const MatmulScratch *memory, MatmulGroup *groups,
-                      int n_groups) {
+static int order_rows(const BackendState *state, MatmulGroup *groups, int n_groups) {
   const float *last = NULL;
   OrderWork work = {0};
   size_t used = 0;
@@ -570,10 +567,10 @@ static int order_rows(const BackendModel *loaded, const MatmulScratch *memory, M
     const size_t stride = (size_t)cpu_padded(group->matmul.w.linear->n_in);
     if (group->x != last || order != work.order) {
       const size_t floats = stride * (size_t)group->n_rows;
-      if (used > 0 && used + floats > memory->n_ordered) return g;
+      if (used > 0 && used + floats > state->scratch.n_ordered) return g;
       last = group->x;
-      work = (OrderWork){group, order, memory->ordered + used};
-      cpu_share(loaded, group->n_rows, order_row, &work);
+      work = (OrderWork){group, order, state->scratch.ordered + used};
+      cpu_share(state, group->n_rows, order_row, &work);
       used += floats;
     }
     group->x = work.to, group->x_stride = stride;
@@ -581,49 +578,54 @@ static int order_rows(const BackendModel *loaded, const MatmulScratch *memory, M
   return n_groups;
 }
 
-static void compute_groups(const BackendModel *loaded, const MatmulScratch *memory, MatmulGroup *groups,
-                           int n_groups) {
+static void compute_groups(const BackendState *state, MatmulGroup *groups, int n_groups) {
   for (int from = 0, n; from < n_groups; from += n) {
-    n = order_rows(loaded, memory, groups + from, n_groups - from);
-    compute_ordered(loaded, memory, groups + from, n);
+    n = order_rows(state, groups + from, n_groups - from);
+    compute_ordered(state, groups + from, n);
   }
 }
 
 /* Hands the rows that matrices read to StateOptions.inputs. False: the products are not wanted. */
-static bool show_inputs(const MatmulScratch *memory, const float *x, size_t x_stride, int n_rows,
+static bool show_inputs(const BackendState *state, const float *x, size_t x_stride, int n_rows,
                         const Matmul *matmuls, int n_matmuls) {
+  const InputSink *sink = state->scratch.inputs;
   const Linear *read[2 * MAX_MATMULS] = {0};
   int n = 0;
-  if (!memory->inputs) return true;
+  if (!sink) return true;
   for (int i = 0; i < n_matmuls; i++) {
     read[n++] = matmuls[i].w.linear;
     if (matmuls[i].gate.linear) read[n++] = matmuls[i].gate.linear;
   }
-  return memory->inputs->take(memory->inputs->user, read, n, x, x_stride, n_rows);
+  return sink->take(sink->user, read, n, x, x_stride, n_rows);
 }
 
-void show_input(const MatmulScratch *memory, const float *x, size_t x_stride, int n_rows,
-                const Linear *linear) {
-  show_inputs(memory, x, x_stride, n_rows, &(Matmul){.w.linear = linear}, 1);
+void show_input(const BackendState *state, const float *x, int x_stride, int n_rows, const Linear *linear) {
+  show_inputs(state, x, (size_t)x_stride, n_rows, &(Matmul){.w.linear = linear}, 1);
 }
 
-void run_groups(const BackendModel *loaded, const MatmulScratch *memory, MatmulGroup *groups, int n_groups) {
+void run_groups(const BackendState *state, MatmulGroup *groups, int n_groups) {
   bool wanted = n_groups > 0;
   for (int g = 0; g < n_groups; g++)
-    wanted &= show_inputs(memory, groups[g].x, groups[g].x_stride, groups[g].n_rows, &groups[g].matmul, 1);
-  if (wanted) compute_groups(loaded, memory, groups, n_groups);
+    wanted &= show_inputs(state, groups[g].x, groups[g].x_stride, groups[g].n_rows, &groups[g].matmul, 1);
+  if (wanted) compute_groups(state, groups, n_groups);
 }
 
-void run_matmuls(const BackendModel *loaded, const MatmulScratch *memory, const float *x, size_t x_stride,
-                 int n_rows, const Matmul *matmuls, int n_matmuls) {
+void run_matmuls(const BackendState *state, const float *x, int x_stride, int n_rows, const Matmul *matmuls,
+                 int n_matmuls) {
   MatmulGroup groups[MAX_MATMULS];
-  if (!show_inputs(memory, x, x_stride, n_rows, matmuls, n_matmuls)) return;
-  const bool few = n_rows <= loaded->kernels->few_rows;
+  const size_t stride = (size_t)x_stride;
+  if (!show_inputs(state, x, stride, n_rows, matmuls, n_matmuls)) return;
+  const bool few = n_rows <= state->loaded->kernels->few_rows;
   for (int i = 0; i < n_matmuls; i++)
-    groups[i] = (MatmulGroup){.matmul = matmuls[i], .x = x, .x_stride = x_stride, .n_rows = n_rows};
+    groups[i] = (MatmulGroup){.matmul = matmuls[i], .x = x, .x_stride = stride, .n_rows = n_rows};
   if (few && n_matmuls == 1 && !matmuls->gate.linear && is_shared_by_outputs(matmuls->w.linear))
-    cpu_share(loaded, blocks(matmuls->w.linear->n_out, JOIN_COLUMNS), run_output_block,
-              &(OutputWork){loaded, {x, x_stride, n_rows}, matmuls});
+    cpu_share(state, blocks(matmuls->w.linear->n_out, JOIN_COLUMNS), run_output_block,
+              &(OutputWork){state->loaded->kernels, {x, stride, n_rows}, matmuls});
   else
-    compute_groups(loaded, memory, groups, n_matmuls);
+    compute_groups(state, groups, n_matmuls);
+}
+
+void run_matmul(const BackendState *state, CpuLinear w, const float *x, int x_stride, int n_rows, float *y,
+                int y_stride) {
+  run_matmuls(state, x, x_stride, n_rows, &(Matmul){.w = w, .y = y, .y_stride = (size_t)y_stride}, 1);
 }

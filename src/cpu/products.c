@@ -46,14 +46,14 @@ int cpu_products_stride(int n) {
 void cpu_products_stacked(CpuProducts *products, int layer, const int *which, int n, ProductRows rows) {
   Matmul matmuls[MAX_MATMULS];
   float *y = rows.y;
-  size_t stride = 0;
+  int stride = 0;
   for (int i = 0; i < n; i++) {
     const CpuLinear w = products->loaded->layers[layer].linear[which[i]];
     matmuls[i] = (Matmul){.w = w, .y = y, .y_stride = (size_t)rows.y_stride};
     y += w.linear->n_out;
-    stride = (size_t)cpu_padded(w.linear->n_in);
+    stride = cpu_padded(w.linear->n_in);
   }
-  run_matmuls(products->loaded, &products->state->scratch, rows.x, stride, rows.n_rows, matmuls, n);
+  run_matmuls(products->state, rows.x, stride, rows.n_rows, matmuls, n);
 }
 
 Matmul cpu_gate_up(const BackendModel *loaded, int layer) {
@@ -73,8 +73,7 @@ Matmul cpu_gate_up(const BackendModel *loaded, int layer) {
 void cpu_products_gated(CpuProducts *products, int layer, ProductRows rows) {
   Matmul matmul = cpu_gate_up(products->loaded, layer);
   matmul.y = rows.y, matmul.y_stride = (size_t)rows.y_stride;
-  run_matmuls(products->loaded, &products->state->scratch, rows.x, (size_t)cpu_padded(matmul.w.linear->n_in),
-              rows.n_rows, &matmul, 1);
+  run_matmuls(products->state, rows.x, cpu_padded(matmul.w.linear->n_in), rows.n_rows, &matmul, 1);
 }
 
 void cpu_products_experts(CpuProducts *products, int layer, const int *ids, const float *weights,

@@ -190,17 +190,19 @@ static void our_products(const World *world, const Kernels *kernels, int n_threa
     memcpy(y[p], world->first + (size_t)row * products[p].y_stride,
            (size_t)n_rows * products[p].y_stride * sizeof **y);
   }
-  const MatmulScratch memory = {
-      .parts = need(n_parts * (size_t)(n_rows < FEW_ROWS ? n_rows : FEW_ROWS), sizeof(float)),
-      .n_parts = n_parts * (size_t)(n_rows < FEW_ROWS ? n_rows : FEW_ROWS),
-      .rounded = {need((size_t)n_rows * stride, sizeof(int16_t)), need((size_t)n_rows, sizeof(float)),
-                  stride}};
-  memset(memory.rounded.numbers, 77, (size_t)n_rows * stride * sizeof(int16_t));
-  run_matmuls(&loaded, &memory, world->x + (size_t)row * world->x_stride, world->x_stride, n_rows, products,
+  const BackendState state = {
+      .loaded = &loaded,
+      .scratch = {.parts = need(n_parts * (size_t)(n_rows < FEW_ROWS ? n_rows : FEW_ROWS), sizeof(float)),
+                  .n_parts = n_parts * (size_t)(n_rows < FEW_ROWS ? n_rows : FEW_ROWS),
+                  .rounded = {need((size_t)n_rows * stride, sizeof(int16_t)),
+                              need((size_t)n_rows, sizeof(float)), stride}}};
+  const MatmulScratch *memory = &state.scratch;
+  memset(memory->rounded.numbers, 77, (size_t)n_rows * stride * sizeof(int16_t));
+  run_matmuls(&state, world->x + (size_t)row * world->x_stride, (int)world->x_stride, n_rows, products,
               world->n_products);
-  free(memory.parts);
-  free(memory.rounded.numbers);
-  free(memory.rounded.scales);
+  free(memory->parts);
+  free(memory->rounded.numbers);
+  free(memory->rounded.scales);
 }
 
 static void check_exactly(const World *world, const Kernels *kernels, int row, float *const y[]) {

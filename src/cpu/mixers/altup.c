@@ -32,12 +32,9 @@ void cpu_begin_streams(BackendState *state, int n_rows) {
   const BackendModel *loaded = state->loaded;
   const ModelConfig *config = &loaded->model->config;
   const int stride = state->plan.hidden, all = state->plan.streams;
-  for (int s = 1; s < config->altup.n; s++) {
-    const Matmul matmul = {.w = loaded->streams_in[s - 1],
-                           .y = state->streams + (size_t)s * (size_t)stride,
-                           .y_stride = (size_t)all};
-    run_matmuls(loaded, &state->scratch, state->x, (size_t)stride, n_rows, &matmul, 1);
-  }
+  for (int s = 1; s < config->altup.n; s++)
+    run_matmul(state, loaded->streams_in[s - 1], state->x, stride, n_rows,
+               state->streams + (size_t)s * (size_t)stride, all);
 #pragma omp parallel for if (n_rows > 1) num_threads(loaded->n_threads)
   for (int r = 0; r < n_rows; r++) {
     const float *x = row_of(state->x, stride, r);
@@ -60,9 +57,8 @@ void cpu_join_streams(BackendState *state, const int32_t *rows, int first_row, i
            (size_t)all * sizeof(float));
   for (int s = 1; s < config->altup.n; s++) {
     const size_t at = (size_t)s * (size_t)stride;
-    const Matmul matmul = {
-        .w = loaded->streams_out[s - 1], .y = state->stream_weights + at, .y_stride = (size_t)all};
-    run_matmuls(loaded, &state->scratch, state->stream_rows + at, (size_t)all, n_rows, &matmul, 1);
+    run_matmul(state, loaded->streams_out[s - 1], state->stream_rows + at, all, n_rows,
+               state->stream_weights + at, all);
   }
 #pragma omp parallel for if (n_rows > 1) num_threads(loaded->n_threads)
   for (int r = 0; r < n_rows; r++) {
@@ -90,14 +86,12 @@ static void make_coefficients(BackendState *state, const CpuLayer *weights, cons
   for (int r = 0; r < n_rows; r++)
     loaded->kernels->rms_norm(from + (size_t)r * (size_t)from_stride, weights->altup_norm, config->hidden,
                               config->norm_eps, row_of(state->stream_rows, all, r));
-  const Matmul router = {.w = weights->altup_router, .y = state->stream_weights, .y_stride = (size_t)all};
-  run_matmuls(loaded, &state->scratch, state->stream_rows, (size_t)all, n_rows, &router, 1);
+  run_matmul(state, weights->altup_router, state->stream_rows, all, n_rows, state->stream_weights, all);
   for (int r = 0; r < n_rows; r++) {
     float *m = row_of(state->stream_weights, all, r);
     for (int s = 0; s < cpu_padded(n); s++) m[s] = s < n ? (float)tanh((double)m[s] / config->hidden) : 0;
   }
-  const Matmul last = {.w = w, .y = state->stream_factors, .y_stride = (size_t)state->plan.stream_factors};
-  run_matmuls(loaded, &state->scratch, state->stream_weights, (size_t)all, n_rows, &last, 1);
+  run_matmul(state, w, state->stream_weights, all, n_rows, state->stream_factors, state->plan.stream_factors);
 }
 
 /* s_j = s_j + sum over i of c[j][i] s_i, for all j at once. */
@@ -130,14 +124,10 @@ Status cpu_add_laurel(BackendState *state, TokenRange range, int layer, Error *e
   const ModelConfig *config = &loaded->model->config;
   const CpuLayer *weights = &loaded->layers[layer];
   const StatePlan *plan = &state->plan;
-  const Matmul left = {.w = weights->laurel_left,
-                       .y = state->stream_ranks,
-                       .y_stride = (size_t)plan->stream_rank},
-               right = {
-                   .w = weights->laurel_right, .y = state->stream_rows, .y_stride = (size_t)plan->streams};
-  run_matmuls(loaded, &state->scratch, state->h, (size_t)plan->hidden, range.n_tokens, &left, 1);
-  run_matmuls(loaded, &state->scratch, state->stream_ranks, (size_t)plan->stream_rank, range.n_tokens, &right,
-              1);
+  run_matmul(state, weights->laurel_left, state->h, plan->hidden, range.n_tokens, state->stream_ranks,
+             plan->stream_rank);
+  run_matmul(state, weights->laurel_right, state->stream_ranks, plan->stream_rank, range.n_tokens,
+             state->stream_rows, plan->streams);
 #pragma omp parallel for if (range.n_tokens > 1) num_threads(loaded->n_threads)
   for (int r = 0; r < range.n_tokens; r++) {
     const float *h = row_of(state->h, plan->hidden, r);

@@ -86,14 +86,13 @@ static Convolution convolution_of(BackendState *state, int layer, const Sequence
 void cpu_short_conv(BackendState *state, TokenRange range, int layer, const float *from) {
   const BackendModel *loaded = state->loaded;
   const StatePlan *plan = &state->plan;
-  const CpuLayer *weights = &loaded->layers[layer];
   const size_t hidden = (size_t)loaded->model->config.hidden, channels = (size_t)plan->channels;
   SequenceRows only;
   int n_parts;
   const SequenceRows *parts = cpu_parts(&range, &only, &n_parts);
   cpu_begin_states(state, layer, range);
-  const Matmul matmul = {.w = weights->conv_in, .y = state->channels, .y_stride = channels};
-  run_matmuls(loaded, &state->scratch, from, (size_t)plan->hidden, range.n_tokens, &matmul, 1);
+  run_matmul(state, loaded->layers[layer].conv_in, from, plan->hidden, range.n_tokens, state->channels,
+             plan->channels);
 #pragma omp parallel num_threads(loaded->n_threads)
   {
 #pragma omp for

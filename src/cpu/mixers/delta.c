@@ -253,8 +253,7 @@ static void run_second_gates(const DeltaWork *work) {
       float *row = inputs[i] + (size_t)r * (size_t)plan->gate_rank;
       memset(row + rank, 0, (size_t)(plan->gate_rank - rank) * sizeof *row);
     }
-    run_matmuls(state->loaded, &state->scratch, inputs[i], (size_t)plan->gate_rank, work->n_rows, &gates[i],
-                1);
+    run_matmuls(state, inputs[i], plan->gate_rank, work->n_rows, &gates[i], 1);
   }
 }
 
@@ -282,7 +281,7 @@ static void run_inputs(const DeltaWork *work, const float *from) {
   int n = 0;
   for (int i = 0; i < MAX_MATMULS; i++)
     if (all[i].w.linear) inputs[n++] = all[i];
-  run_matmuls(state->loaded, &state->scratch, from, (size_t)plan->hidden, work->n_rows, inputs, n);
+  run_matmuls(state, from, plan->hidden, work->n_rows, inputs, n);
   if (two) run_second_gates(work);
 }
 

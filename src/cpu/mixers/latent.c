@@ -39,7 +39,7 @@ static void multiply_heads(BackendState *state, const Linear *matrices, int n_ro
                                 .x_stride = (size_t)state->plan.head_in,
                                 .n_rows = n_rows};
     }
-    run_groups(state->loaded, &state->scratch, groups, n);
+    run_groups(state, groups, n);
   }
 }
 
@@ -64,17 +64,15 @@ static void project(BackendState *state, int n_rows, int layer, const float *fro
                q = {.w = weights->q, .y = state->queries, .y_stride = (size_t)plan->queries};
   const Matmul gates = {.w = weights->attn_gate, .y = state->gates, .y_stride = (size_t)plan->gates};
   const Matmul first[] = {kv_a, latent->q_rank ? q_a : q, gates};
-  run_matmuls(state->loaded, &state->scratch, from, (size_t)plan->hidden, n_rows, first,
-              gates.w.linear ? 3 : 2);
+  run_matmuls(state, from, plan->hidden, n_rows, first, gates.w.linear ? 3 : 2);
   normalise(state, state->kv_latents, plan->kv_a, n_rows, latent->kv_rank, weights->kv_a_norm);
-  show_input(&state->scratch, state->kv_latents, (size_t)plan->kv_a, n_rows,
-             &state->loaded->model->layers[layer].kv_b);
+  show_input(state, state->kv_latents, plan->kv_a, n_rows, &state->loaded->model->layers[layer].kv_b);
   if (!latent->q_rank) return;
   normalise(state, state->q_latents, plan->q_rank, n_rows, latent->q_rank, weights->q_a_norm);
   for (int r = 0; r < n_rows; r++) /* a matmul's input is padded with zeros */
     for (int i = latent->q_rank; i < plan->q_rank; i++)
       state->q_latents[(size_t)r * (size_t)plan->q_rank + (size_t)i] = 0;
-  run_matmuls(state->loaded, &state->scratch, state->q_latents, (size_t)plan->q_rank, n_rows, &q, 1);
+  run_matmuls(state, state->q_latents, plan->q_rank, n_rows, &q, 1);
 }
 
 void cpu_latent_project(BackendState *state, TokenRange range, int layer, const float *from) {

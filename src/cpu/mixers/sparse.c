@@ -81,13 +81,11 @@ static void append_keys(const BackendState *state, int layer, const SequenceRows
 }
 
 void cpu_index(BackendState *state, TokenRange range, int layer, const float *from) {
-  const BackendModel *loaded = state->loaded;
-  const CpuLayer *weights = &loaded->layers[layer];
-  const Matmul matmul = {.w = weights->index, .y = state->index, .y_stride = (size_t)state->plan.index};
   SequenceRows only;
   int n_parts;
   const SequenceRows *parts = cpu_parts(&range, &only, &n_parts);
-  run_matmuls(loaded, &state->scratch, from, (size_t)state->plan.hidden, range.n_tokens, &matmul, 1);
+  run_matmul(state, state->loaded->layers[layer].index, from, state->plan.hidden, range.n_tokens,
+             state->index, state->plan.index);
   for (int i = 0, first = 0; i < n_parts; first += parts[i++].n_tokens)
     append_keys(state, layer, &parts[i], first);
 }

@@ -71,13 +71,12 @@ void cpu_mix(BackendState *state, const float *norm, const CpuMix *mix, const in
   const Matmul first[] = {
       {.w = mix->down, .y = state->stream_ranks, .y_stride = (size_t)plan->stream_rank},
       {.w = mix->inject, .y = state->stream_factors, .y_stride = (size_t)plan->stream_factors}};
-  run_matmuls(loaded, &state->scratch, state->stream_rows, (size_t)plan->streams, n_rows, first,
-              mix->inject.linear ? 2 : 1);
+  run_matmuls(state, state->stream_rows, plan->streams, n_rows, first, mix->inject.linear ? 2 : 1);
 #pragma omp parallel for if (n_rows > 1) num_threads(loaded->n_threads)
   for (int r = 0; r < n_rows; r++)
     activate(row_of(state->stream_ranks, plan->stream_rank, r), plan->stream_rank, n);
-  const Matmul up = {.w = mix->up, .y = state->stream_weights, .y_stride = (size_t)plan->streams};
-  run_matmuls(loaded, &state->scratch, state->stream_ranks, (size_t)plan->stream_rank, n_rows, &up, 1);
+  run_matmul(state, mix->up, state->stream_ranks, plan->stream_rank, n_rows, state->stream_weights,
+             plan->streams);
 #pragma omp parallel for if (n_rows > 1) num_threads(loaded->n_threads)
   for (int r = 0; r < n_rows; r++) {
     mean_of_streams(state, r);
@@ -227,7 +226,7 @@ Status cpu_add_ngrams(BackendState *state, TokenRange range, int layer, Error *e
   const Matmul both[] = {
       {.w = weights->ngram_key, .y = state->stream_weights, .y_stride = (size_t)plan->streams},
       {.w = weights->ngram_value, .y = state->h, .y_stride = (size_t)plan->hidden}};
-  run_matmuls(loaded, &state->scratch, state->ngram_rows, (size_t)plan->ngrams, range.n_tokens, both, 2);
+  run_matmuls(state, state->ngram_rows, plan->ngrams, range.n_tokens, both, 2);
 #pragma omp parallel for if (range.n_tokens > 1) num_threads(loaded->n_threads)
   for (int r = 0; r < range.n_tokens; r++) gate_ngrams(state, weights, r);
   for (int i = 0, first = 0; i < n_parts; first += parts[i++].n_tokens) {
