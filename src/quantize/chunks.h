@@ -3,7 +3,7 @@
 
 #include "quantize/matrix.h"
 
-enum { CHUNK = 96 }; /* most outputs of one call of work() */
+enum { CHUNK = 96 }; /* most outputs of one call of compute() */
 _Static_assert(CHUNK % ROUND_OUTPUTS == 0 && CHUNK % TILE_ROWS == 0, "chunks of whole blocks and tiles");
 
 /* The arguments of a pass over a matrix; each pass sets the members that it needs. */

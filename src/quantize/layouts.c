@@ -184,7 +184,7 @@ static void point_views(const LayerMatrix *m, int group, const void *const data[
 
 Status layout_install(const LayerMatrix *m, int group, Tensors *made, Error *err) {
   TRY(write_tensors(LAYOUT_AWQ, m, NULL, sizes_of(m, group), made, err));
-  const OutTensor *last = made->items + made->n - 3;
+  const StoredTensor *last = made->items + made->n - 3;
   point_views(m, group, (const void *const[]){last[0].data, last[1].data, last[2].data});
   return STATUS_OK;
 }

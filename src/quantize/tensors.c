@@ -10,52 +10,47 @@
 #include "base/half.h"
 #include "base/json.h"
 
-static OutTensor *next(Tensors *tensors, const char *base, const char *suffix, Error *err) {
+/* Appends `from` with a name of its own. */
+static StoredTensor *append(Tensors *tensors, const char *base, const char *suffix, StoredTensor from,
+                            Error *err) {
   const size_t size = strlen(base) + strlen(suffix) + 1;
   if (mem_grow(&tensors->items, &tensors->capacity, tensors->n + 1, sizeof *tensors->items, "tensors", err))
     return NULL;
-  OutTensor *tensor = &tensors->items[tensors->n];
-  *tensor = (OutTensor){.name = mem_alloc(size, 1, "the name of a tensor", err)};
-  if (!tensor->name) return NULL;
-  snprintf(tensor->name, size, "%s%s", base, suffix);
-  tensors->n++;
-  return tensor;
+  char *name = mem_alloc(size, 1, "the name of a tensor", err);
+  if (!name) return NULL;
+  snprintf(name, size, "%s%s", base, suffix);
+  from.name = name;
+  tensors->items[tensors->n] = from;
+  return &tensors->items[tensors->n++];
 }
 
 void *tensors_make(Tensors *tensors, const char *base, const char *suffix, Dtype dtype, int64_t rows,
                    int64_t columns, Error *err) {
-  OutTensor *tensor = next(tensors, base, suffix, err);
-  if (!tensor) return NULL;
-  tensor->dtype = dtype;
-  tensor->rank = columns ? 2 : 1;
-  tensor->shape[0] = rows, tensor->shape[1] = columns;
-  tensor->bytes = (size_t)rows * (size_t)(columns ? columns : 1) * dtype_bytes(dtype);
-  tensor->data = tensor->owned = mem_alloc(tensor->bytes, 1, tensor->name, err);
-  return tensor->owned;
+  const StoredTensor made = {.dtype_name = dtype_name(dtype),
+                             .dtype = dtype,
+                             .rank = columns ? 2 : 1,
+                             .shape = {rows, columns},
+                             .bytes = (size_t)rows * (size_t)(columns ? columns : 1) * dtype_bytes(dtype)};
+  StoredTensor *tensor = append(tensors, base, suffix, made, err);
+  void *data = tensor ? mem_alloc(tensor->bytes, 1, tensor->name, err) : NULL;
+  if (tensor) tensor->data = data;
+  return data;
 }
 
 Status tensors_add(Tensors *tensors, const StoredTensor *stored, Error *err) {
-  OutTensor *tensor = next(tensors, stored->name, "", err);
-  if (!tensor) return STATUS_FAILED;
-  tensor->dtype = stored->dtype;
-  tensor->dtype_name = stored->dtype_name;
-  tensor->rank = stored->rank;
-  memcpy(tensor->shape, stored->shape, sizeof tensor->shape);
-  tensor->data = stored->data;
-  tensor->bytes = stored->bytes;
-  return STATUS_OK;
+  return append(tensors, stored->name, "", *stored, err) ? STATUS_OK : STATUS_FAILED;
 }
 
 void tensors_release(Tensors *tensors) {
   for (size_t i = 0; i < tensors->n; i++) {
-    free(tensors->items[i].name);
-    free(tensors->items[i].owned);
+    if (!tensors->items[i].file) free((void *)(uintptr_t)tensors->items[i].data);
+    free((char *)(uintptr_t)tensors->items[i].name);
   }
   free(tensors->items);
   *tensors = (Tensors){0};
 }
 
-const OutTensor *tensors_find(const Tensors *tensors, const char *name) {
+const StoredTensor *tensors_find(const Tensors *tensors, const char *name) {
   for (size_t i = 0; i < tensors->n; i++)
     if (strcmp(tensors->items[i].name, name) == 0) return &tensors->items[i];
   return NULL;
@@ -64,11 +59,10 @@ const OutTensor *tensors_find(const Tensors *tensors, const char *name) {
 static Status write_header(const Tensors *tensors, const char *metadata, Buffer *out, Error *err) {
   size_t at = 0;
   TRY(buffer_printf(out, err, "{\"__metadata__\":{%s}", metadata));
-  for (const OutTensor *t = tensors->items; t < tensors->items + tensors->n; t++) {
+  for (const StoredTensor *t = tensors->items; t < tensors->items + tensors->n; t++) {
     TRY(buffer_append_string(out, ",", err));
     TRY(json_write_string(out, t->name, strlen(t->name), err));
-    TRY(buffer_printf(out, err, ":{\"dtype\":\"%s\",\"shape\":[",
-                      t->dtype_name ? t->dtype_name : dtype_name(t->dtype)));
+    TRY(buffer_printf(out, err, ":{\"dtype\":\"%s\",\"shape\":[", t->dtype_name));
     for (int i = 0; i < t->rank; i++) TRY(buffer_printf(out, err, "%s%" PRId64, i ? "," : "", t->shape[i]));
     TRY(buffer_printf(out, err, "],\"data_offsets\":[%zu,%zu]}", at, at + t->bytes));
     at += t->bytes;

@@ -5,19 +5,9 @@
 #include "model/tensors.h"
 
 enum { TENSOR_NAME = 160 }; /* room for the name of a matrix that auk knows, and a suffix */
+/* The list owns the tensors' names, and the data of those whose `file` is NULL. */
 typedef struct {
-  char *name; /* owned */
-  Dtype dtype;
-  const char *dtype_name; /* NULL: dtype_name(dtype) */
-  int rank;
-  int64_t shape[MAX_RANK];
-  const void *data; /* [bytes] */
-  size_t bytes;
-  void *owned; /* freed with the list, or NULL */
-} OutTensor;
-
-typedef struct {
-  OutTensor *items; /* [n] */
+  StoredTensor *items; /* [n] */
   size_t n, capacity;
 } Tensors;
 
@@ -28,7 +18,7 @@ void *tensors_make(Tensors *tensors, const char *base, const char *suffix, Dtype
 /* Appends a tensor of an open model as it is; the model must outlive the list. */
 Status tensors_add(Tensors *tensors, const StoredTensor *stored, Error *err);
 void tensors_release(Tensors *tensors);
-const OutTensor *tensors_find(const Tensors *tensors, const char *name); /* or NULL */
+const StoredTensor *tensors_find(const Tensors *tensors, const char *name); /* or NULL */
 
 /* The length of "model.layers.3." in a name; the whole length of a name without such a prefix. */
 size_t tensor_layer_prefix(const char *name);
