@@ -119,7 +119,8 @@ static void free_statistics(const LayerWork *work, LayerInput *input) {
   work->quantizer->release(work->state, input->drifts);
   work->quantizer->release(work->state, input->changes);
   free(input->scales);
-  input->moments = input->drifts = input->changes = input->scales = NULL;
+  free(input->squares);
+  input->moments = input->drifts = input->changes = input->scales = input->squares = NULL;
 }
 
 void layer_release(LayerWork *work) {
@@ -316,29 +317,20 @@ bool layer_multiply(void *user, OtherProduct *products, int n) {
   return done;
 }
 
-/* Divides an input's moments by the weight of all rows, and sets squares[n_in] to the inputs' mean squares.
- * Refuses inputs that are not finite. */
-static Status finish_input(const LayerWork *work, LayerInput *input, const char *reader, float *squares,
-                           Error *err) {
-  const int n = input->n_in;
-  TRY(work->quantizer->finish(work->state, (float)(1 / input->weight), n, input->moments, err));
-  TRY(work->quantizer->diagonal(work->state, n, input->moments, squares, err));
-  for (int i = 0; i < n; i++)
-    if (!isfinite(squares[i]))
-      return error_set(err, STATUS_MODEL, "%s: the inputs of %s are not finite: input %d",
-                       model_path(work->model), reader, i);
-  return STATUS_OK;
-}
-
+/* Divides the moments of the stage's inputs by the weight of all rows. Refuses inputs that are not finite. */
 static Status finish_moments(const LayerWork *work, Error *err) {
-  for (int i = work->first_input; i < work->n_inputs; i++) {
-    LayerInput *input = &work->inputs[i];
+  for (int index = work->first_input; index < work->n_inputs; index++) {
+    LayerInput *input = &work->inputs[index];
     const char *reader = "";
     for (int m = work->n_matrices; m-- > 0;)
-      if (work->matrices[m].input == i) reader = work->matrices[m].name;
-    OWNED(mem_release) float *squares = NULL;
-    TRY(NEW(squares, (size_t)input->n_in, "moments of inputs", err));
-    TRY(finish_input(work, input, reader, squares, err));
+      if (work->matrices[m].input == index) reader = work->matrices[m].name;
+    TRY(NEW(input->squares, (size_t)input->n_in, "moments of inputs", err));
+    TRY(work->quantizer->finish(work->state, (float)(1 / input->weight), input->n_in, input->moments, err));
+    TRY(work->quantizer->diagonal(work->state, input->n_in, input->moments, input->squares, err));
+    for (int i = 0; i < input->n_in; i++)
+      if (!isfinite(input->squares[i]))
+        return error_set(err, STATUS_MODEL, "%s: the inputs of %s are not finite: input %d",
+                         model_path(work->model), reader, i);
   }
   return STATUS_OK;
 }
@@ -365,7 +357,7 @@ static void fill_row(const void *user, int row, float *to) {
 }
 
 /* Loads a matrix's weights, times the scales of its inputs (scales NULL: alone). PRECOND the weights passed
- * finite_check_layer() */
+ * finite_check() */
 static Status load(const LayerWork *work, const LayerMatrix *m, const float *scales, Weights *weights,
                    Error *err) {
   const MatrixRows rows = {m, scales};
@@ -544,11 +536,8 @@ static Status choose_scales(LayerWork *work, Error *err) {
 /* Adds Recipe.damp times the diagonal's mean to the moments' diagonal; adds 1 if the mean is 0. */
 static Status damp_moments(const LayerWork *work, LayerInput *input, Error *err) {
   const int n = input->n_in;
-  OWNED(mem_release) float *squares = NULL;
-  TRY(NEW(squares, (size_t)n, "moments of inputs", err));
-  TRY(work->quantizer->diagonal(work->state, n, input->moments, squares, err));
   double mean = 0;
-  for (int i = 0; i < n; i++) mean += (double)squares[i] / (double)n;
+  for (int i = 0; i < n; i++) mean += (double)input->squares[i] / (double)n;
   const float more = mean > 0 ? (float)(work->recipe->damp * mean) : 1;
   return work->quantizer->dampen(work->state, more, n, input->moments, err);
 }

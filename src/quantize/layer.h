@@ -32,6 +32,7 @@ enum { STAGE_PARTS = 4 }; /* largest number of stages of an operation */
 typedef struct {
   int n_in;
   double weight;  /* sum of the weights of all rows so far */
+  float *squares; /* [n_in] the inputs' mean squares, set by layer_round(); NULL before */
   float *moments; /* [n_in][n_in] device memory: sums of products of inputs a_i a_j, later their means */
   float *drifts;  /* [hidden][n_in] device memory, or NULL: sums of products drift_o a_i (target.h) */
   float *changes; /* [n_in][n_in] device memory, or NULL: sums of products a_i d_j, d being the original
@@ -104,7 +105,7 @@ bool layer_multiply(void *user, OtherProduct *products, int n);
 Status layer_adopt(LayerWork *work, const LayerMatrix *m, Error *err);
 /* Chooses scales of the stage's inputs, rounds its matrices, and makes the model's layer use the results.
  * Refuses (STATUS_MODEL) inputs that are not finite, by name. PRECOND the weights passed
- * finite_check_layer() */
+ * finite_check() */
 Status layer_round(LayerWork *work, Error *err);
 
 /* Row o of a matrix as fp32; rows are counted through all views. */

@@ -67,7 +67,6 @@ Status quantize_check(const Model *model, const QuantizeOptions *options, Error 
 typedef struct {
   const QuantizeOptions *options;
   Model *model;
-  const Quantizer *quantizer;
   QuantizerState *state;
   Checkpoint checkpoint;
   Calibration calibration;
@@ -139,7 +138,7 @@ static Status step_over(Run *run, const Safetensors *file, Error *err) {
 static Status make_layer(Run *run, Error *err) {
   LayerWork *work = &run->work;
   const char *first = work->n_matrices ? work->matrices[0].name : "";
-  TRY(finite_check_layer(run->model, first, tensor_layer_prefix(first), run->options->device.n_threads, err));
+  TRY(finite_check(run->model, first, tensor_layer_prefix(first), false, work->n_threads, err));
   for (int stage = -1; (stage = layer_next_stage(work, stage)) >= 0;) {
     TRY(calibration_collect(&run->calibration, work, stage, err));
     TRY(layer_round(work, err));
@@ -156,7 +155,7 @@ static Status run_layer(Run *run, int layer, Error *err) {
   bool was_there;
   TRY(layer_begin(run->calibration.quantised.model, layer, run->options->group, run->options->keeps,
                   run->options->keeps_user, &run->work, err));
-  run->work.quantizer = run->quantizer;
+  run->work.quantizer = run->options->quantizer;
   run->work.state = run->state;
   run->work.recipe = &run->options->recipe;
   run->work.originals = &run->calibration.originals;
@@ -188,8 +187,8 @@ static Status find_missing(Run *run, Error *err) {
 /* Checks the numbers of the tensors outside the layers (finite.h). */
 static Status check_rest(const Run *run, Error *err) {
   const char *name = run->model->layers[0].q.name; /* "model.layers.0. ..." */
-  return finite_check_rest(run->model, name, tensor_layer_prefix(name) - strlen("0."),
-                           run->options->device.n_threads, err);
+  return finite_check(run->model, name, tensor_layer_prefix(name) - strlen("0."), true,
+                      run->options->device.n_threads, err);
 }
 
 /* Refuses options by which no matrix is quantised, and QuantizeOptions.keeps that keeps none. */
@@ -220,7 +219,7 @@ static Status run_all(Run *run, const Backend *backend, Error *err) {
   TRY(checkpoint_begin(run->model, run->options, &run->checkpoint, err));
   TRY(find_missing(run, err));
   TRY(check_rest(run, err));
-  TRY(run->quantizer->open(&run->options->device, &run->state, err));
+  TRY(run->options->quantizer->open(&run->options->device, &run->state, err));
   TRY(calibration_open(backend, run->model, run->options, &run->work, &run->calibration, err));
   for (int layer = 0; layer < run->model->config.n_layers; layer++) {
     model_drop_pages(run->model);
@@ -234,14 +233,10 @@ static Status run_all(Run *run, const Backend *backend, Error *err) {
 
 Status quantize(const Backend *backend, Model *model, const QuantizeOptions *options, QuantizeReport *report,
                 Error *err) {
-  Run run = {.options = options,
-             .model = model,
-             .quantizer = options->quantizer,
-             .report = report,
-             .start = clock_ms()};
+  Run run = {.options = options, .model = model, .report = report, .start = clock_ms()};
   Status status = run_all(&run, backend, err);
   calibration_close(&run.calibration);
   checkpoint_end(&run.checkpoint);
-  run.quantizer->close(run.state);
+  options->quantizer->close(run.state);
   return status;
 }

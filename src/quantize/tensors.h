@@ -5,7 +5,7 @@
 #include "model/tensors.h"
 
 enum { TENSOR_NAME = 160 }; /* room for the name of a matrix that auk knows, and a suffix */
-/* The list owns the tensors' names, and the data of those whose `file` is NULL. */
+/* The list owns the tensors' names, and their data where `file` is NULL. */
 typedef struct {
   StoredTensor *items; /* [n] */
   size_t n, capacity;
