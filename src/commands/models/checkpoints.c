@@ -58,19 +58,29 @@ static Status note_unreadable(Checkpoints *list, const char *path, int error, Er
   return names_add(&list->unreadable, text.data, err);
 }
 
+static int compare_names(const void *a, const void *b) {
+  return strcmp(((const Checkpoint *)a)->name, ((const Checkpoint *)b)->name);
+}
+
 Status checkpoints_add_hub(Checkpoints *list, Error *err) {
-  OWNED(hub_models_release) HubModels hub = {0};
-  TRY(hub_list(&hub, err));
-  if (hub.error) TRY(note_unreadable(list, hub.directory, hub.error, err));
-  for (size_t i = 0; i < hub.count; i++) {
-    const HubModel model = hub.models[i];
+  OWNED(mem_release) char *hub = NULL;
+  OWNED(names_release) Names names = {0};
+  const size_t begin = list->count;
+  TRY(hub_directory(&hub, err));
+  if (!hub) return STATUS_OK;
+  TRY(names_read(hub, &names, err));
+  TRY(note_unreadable(list, hub, names.error, err));
+  for (size_t i = 0; i < names.count; i++) {
+    OWNED(mem_release) char *name = NULL, *path = NULL;
     struct stat info;
     bool first;
-    if (stat(model.path, &info) != 0) continue;
+    TRY(hub_model(hub, names.items[i], &name, &path, err));
+    if (!path || stat(path, &info) != 0) continue;
     TRY(mark_seen(list, &info, &first, err));
-    hub.models[i] = (HubModel){0};
-    TRY(add(list, model.name, model.path, true, err));
+    TRY(add(list, TAKE(name), TAKE(path), true, err));
   }
+  if (list->count > begin)
+    qsort(list->items + begin, list->count - begin, sizeof *list->items, compare_names);
   return STATUS_OK;
 }
 

@@ -325,10 +325,6 @@ Status hub_check(const char *text, const char *path, Error *err) {
 
 /* --- listing */
 
-static Status add_model(HubModels *list, char *name, char *path, Error *err) {
-  return APPEND(list->models, list->count, list->capacity, "models", err, (HubModel){name, path});
-}
-
 /* The site's name of a directory in the cache: the first "--" stands for the slash, since organisations
  * contain no "--". */
 static Status name_repository(const char *directory, char **name, Error *err) {
@@ -337,43 +333,13 @@ static Status name_repository(const char *directory, char **name, Error *err) {
   return path_print(name, err, "%.*s/%s", (int)(dashes - text), text, dashes + 2);
 }
 
-static Status list_repository(const char *hub, const char *directory, HubModels *list, Error *err) {
-  OWNED(mem_release) char *repository = NULL, *name = NULL, *path = NULL;
+Status hub_model(const char *hub, const char *directory, char **name, char **path, Error *err) {
+  OWNED(mem_release) char *repository = NULL;
   HubName parts;
-  TRY(name_repository(directory, &name, err));
-  if (!read_name(name, &parts) || parts.revision) return STATUS_OK;
+  *name = *path = NULL;
+  if (strncmp(directory, REPOSITORY_PREFIX, strlen(REPOSITORY_PREFIX)) != 0) return STATUS_OK;
+  TRY(name_repository(directory, name, err));
+  if (!read_name(*name, &parts) || parts.revision) return STATUS_OK;
   TRY(path_print(&repository, err, "%s/%s", hub, directory));
-  TRY(find_snapshot(repository, NULL, &path, err));
-  if (!path) return STATUS_OK;
-  TRY(add_model(list, name, path, err));
-  name = path = NULL;
-  return STATUS_OK;
-}
-
-static int compare_models(const void *a, const void *b) {
-  return strcmp(((const HubModel *)a)->name, ((const HubModel *)b)->name);
-}
-
-Status hub_list(HubModels *list, Error *err) {
-  OWNED(names_release) Names names = {0};
-  TRY(hub_directory(&list->directory, err));
-  if (!list->directory) return STATUS_OK;
-  const Status status = names_read(list->directory, &names, err);
-  list->error = names.error;
-  TRY(status);
-  for (size_t i = 0; i < names.count; i++)
-    if (strncmp(names.items[i], REPOSITORY_PREFIX, strlen(REPOSITORY_PREFIX)) == 0)
-      TRY(list_repository(list->directory, names.items[i], list, err));
-  if (list->count) qsort(list->models, list->count, sizeof *list->models, compare_models);
-  return STATUS_OK;
-}
-
-void hub_models_release(HubModels *list) {
-  for (size_t i = 0; i < list->count; i++) {
-    free(list->models[i].name);
-    free(list->models[i].path);
-  }
-  free(list->models);
-  free(list->directory);
-  *list = (HubModels){0};
+  return find_snapshot(repository, NULL, path, err);
 }

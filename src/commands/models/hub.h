@@ -29,17 +29,7 @@ Status hub_check_found(const char *name, const char *path, Error *err);
 /* Refuses what hub_check_found() refuses, and an incomplete snapshot, naming the missing file. */
 Status hub_check(const char *name, const char *path, Error *err);
 
-typedef struct {
-  char *name, *path; /* "Qwen/Qwen3-8B-AWQ" and its snapshot */
-} HubModel;
-typedef struct {
-  HubModel *models; /* [count], by name */
-  size_t count, capacity;
-  char *directory; /* HUB, or NULL */
-  int error;       /* errno if HUB could not be read, else 0 */
-} HubModels;
-
-/* Appends the cached models, complete or not, with the snapshots that hub_find() would choose; none without a
- * cache. Release the list also after a failure. */
-Status hub_list(HubModels *list, Error *err);
-void hub_models_release(HubModels *list);
+/* The name of the model in a directory of HUB, "Qwen/Qwen3-8B-AWQ", and the snapshot that hub_find() would
+ * choose, complete or not. Both are in new memory; *path is NULL if the directory has no model. Free both
+ * also after a failure. */
+Status hub_model(const char *hub, const char *directory, char **name, char **path, Error *err);
