@@ -27,19 +27,6 @@
 #include "engine/one.h"
 #include "engine/step_cost.h"
 
-typedef struct {
-  ModelFlags model;
-  DeviceFlags device;
-  SamplingFlags sampling;
-  IdList prompts, answers, depths; /* token counts; 0 in prompts or answers: no test, --parallel refuses it */
-  IdList parallel;                 /* counts of sequences; none: one at a time */
-  IdList guesses;                  /* counts of tokens that a step guesses */
-  double accept;                   /* the chance that a guess is right; NAN: no guesses */
-  const char *draft;
-  int repetitions, form; /* form: TableForm, or NOT_GIVEN */
-  bool dummy_weights, kernels, verbose, json;
-} Options;
-
 /* A row of the table: n tokens of a prompt, or n decoded one by one, after `depth` other tokens. */
 typedef struct {
   bool decode;
@@ -51,16 +38,15 @@ typedef struct {
 } Speed;
 
 typedef struct {
-  const Options *options;
+  const BenchOptions *options;
   ModelPlace place;
   Model *model;
   Device device;
   BenchSubject subject;
   Session *session;
-  int max_chunk; /* tokens in the session's largest step */
-  int32_t *ids;  /* [n_ctx] */
-  double *rates; /* [repetitions] tokens per second in one test */
-  MachineRates machine;
+  int max_chunk;   /* tokens in the session's largest step */
+  int32_t *ids;    /* [n_ctx] */
+  double *rates;   /* [repetitions] tokens per second in one test */
   double start_ms; /* start of the process */
   double load_ms,
       first_token_ms; /* since start_ms: until weights and session are ready, and until the first token */
@@ -213,7 +199,7 @@ static Status put_test(const Bench *bench, const Test *test, Table *table, Error
 static Status put_roofline(const Bench *bench, const Test *test, const Speed *speed, Table *table,
                            Error *err) {
   const Model *model = bench->model;
-  const MachineRates *machine = &bench->machine;
+  const MachineRates *machine = &bench->subject.machine;
   const KvType kv = bench->subject.kv;
   const size_t spared = session_head_spares(bench->session, tokens_before(test));
   const TestRoofline roofline =
@@ -237,7 +223,7 @@ static Status put_row(const Bench *bench, const Test *test, const Speed *speed, 
   TRY(table_integer(table, (long long)bench->model->weight_bytes, err));
   TRY(bench_put_device(&bench->subject, table, err));
   TRY(put_test(bench, test, table, err));
-  TRY(table_integer(table, bench->subject.repetitions, err));
+  TRY(table_integer(table, bench->options->repetitions, err));
   TRY(table_text(table, speeds, err));
   TRY(table_number(table, speed->mean, 2, err));
   TRY(table_number(table, speed->deviation, 2, err));
@@ -260,7 +246,7 @@ static Status run_test(Bench *bench, Test test, Table *table, Error *err) {
 
 static Status run_tests(void *user, Table *table, Error *err) {
   Bench *bench = user;
-  const Options *o = bench->options;
+  const BenchOptions *o = bench->options;
   for (size_t d = 0; d < o->depths.count; d++) {
     for (size_t p = 0; p < o->prompts.count; p++)
       TRY(run_test(bench, (Test){false, o->prompts.ids[p], o->depths.ids[d]}, table, err));
@@ -277,7 +263,7 @@ static int greatest(const IdList *list) {
 }
 
 static Status choose_context(Bench *bench, Error *err) {
-  const Options *o = bench->options;
+  const BenchOptions *o = bench->options;
   int64_t prompt = greatest(&o->prompts), answer = (int64_t)greatest(&o->answers) + 1;
   int64_t needed = greatest(&o->depths) + (prompt > answer ? prompt : answer);
   if (needed > bench->model->config.max_position)
@@ -361,7 +347,7 @@ static Status time_first_token(Bench *bench, Error *err) {
 /* --- the model */
 
 static Status open_model(Bench *bench, Error *err) {
-  const Options *o = bench->options;
+  const BenchOptions *o = bench->options;
   const ModelOverrides *over = &o->model.overrides;
   if (!o->dummy_weights) return model_place_open(&bench->place, &o->model, &bench->model, err);
   if (over->rope_theta != 0 || over->norm_eps != 0)
@@ -394,8 +380,8 @@ static Status load(Bench *bench, const SessionOptions *session, Error *err) {
 static Status measure_sums(Bench *bench, Error *err) {
   const int n = bench->device.options.split, rows[] = {1, bench->max_chunk > 1 ? bench->max_chunk : 2};
   double microseconds[2];
-  bench->machine.read_gbps *= n;
-  bench->machine.fp16_tflops *= n;
+  bench->subject.machine.read_gbps *= n;
+  bench->subject.machine.fp16_tflops *= n;
   if (bench->device.options.ranks) return STATUS_OK; /* the other processes do not join in timing */
   TRY(bench->device.backend->probe->time_sums(bench->device.loaded, rows, 2, microseconds, err));
   fprintf(
@@ -412,7 +398,7 @@ static Status measure_machine(Bench *bench, Error *err) {
   TRY(device_memory(&bench->device, bench->model, &memory, err));
   if (memory.free_bytes < (size_t)2 << 30) return STATUS_OK;
   bench_say(&bench->subject, "what this machine can do");
-  TRY(bench->device.backend->probe->measure_machine(&bench->device.options, &bench->machine, err));
+  TRY(bench->device.backend->probe->measure_machine(&bench->device.options, &bench->subject.machine, err));
   bench_say(&bench->subject, NULL);
   return bench->device.options.split > 1 ? measure_sums(bench, err) : STATUS_OK;
 }
@@ -423,14 +409,14 @@ static Status run_tests_of_model(Bench *bench, Error *err) {
   SessionOptions session = {.n_ctx = bench->n_ctx, .kv = subject->kv, .sampler = subject->sampler};
   TRY(load(bench, &session, err));
   TRY(NEW(bench->ids, (size_t)bench->n_ctx, "tokens", err));
-  TRY(NEW(bench->rates, (size_t)subject->repetitions, "repetitions", err));
+  TRY(NEW(bench->rates, (size_t)bench->options->repetitions, "repetitions", err));
   TRY(time_first_token(bench, err));
   TRY(measure_machine(bench, err));
   return bench_print(&bench->subject, columns, sizeof columns / sizeof *columns, run_tests, bench, err);
 }
 
 static Status run_kernels(Bench *bench, Error *err) {
-  const Options *o = bench->options;
+  const BenchOptions *o = bench->options;
   const KernelTimesOptions times = {.n_tokens = o->prompts.ids,
                                     .n_counts = o->prompts.count,
                                     .repetitions = o->repetitions,
@@ -439,42 +425,27 @@ static Status run_kernels(Bench *bench, Error *err) {
 }
 
 static Status run_parallel(Bench *bench, Error *err) {
-  const Options *o = bench->options;
-  ParallelTests tests = {.subject = &bench->subject,
-                         .counts = &o->parallel,
-                         .prompts = &o->prompts,
-                         .answers = &o->answers,
-                         .invariant = o->device.invariant};
-  TRY(bench_parallel_check(&tests, err));
+  TRY(bench_parallel_check(&bench->subject, err));
   TRY(load_weights(bench, err));
   TRY(measure_machine(bench, err));
-  tests.machine = bench->machine;
-  return bench_parallel(&tests, err);
+  return bench_parallel(&bench->subject, err);
 }
 
 static Status run_guesses(Bench *bench, Error *err) {
-  const Options *o = bench->options;
-  const GuessTests tests = {.subject = &bench->subject,
-                            .draft = o->draft,
-                            .guesses = &o->guesses,
-                            .depths = &o->depths,
-                            .answers = &o->answers,
-                            .accept = o->accept};
-  TRY(bench_guesses_check(&tests, err));
+  TRY(bench_guesses_check(&bench->subject, err));
   TRY(load_weights(bench, err));
-  return bench_guesses(&tests, err);
+  return bench_guesses(&bench->subject, err);
 }
 
 static void describe_subject(Bench *bench, const volatile int *interrupted) {
   static const GenerationDefaults greedy = {.top_p = 1, .repetition_penalty = 1};
-  const Options *o = bench->options;
+  const BenchOptions *o = bench->options;
   BenchSubject *subject = &bench->subject;
-  *subject = (BenchSubject){.device = &bench->device,
+  *subject = (BenchSubject){.options = o,
+                            .device = &bench->device,
                             .model = bench->model,
                             .sampler = sampling_settings(&o->sampling, &greedy),
                             .kv = (KvType)o->device.kv,
-                            .form = (TableForm)o->form,
-                            .repetitions = o->repetitions,
                             .interrupted = interrupted,
                             .on_screen = terminal_takes_escapes(STDERR_FILENO)};
   snprintf(subject->model_name, sizeof subject->model_name, "%.300s%s", bench->place.name,
@@ -482,7 +453,7 @@ static void describe_subject(Bench *bench, const volatile int *interrupted) {
 }
 
 static Status run_bench(Bench *bench, Error *err) {
-  const Options *o = bench->options;
+  const BenchOptions *o = bench->options;
   const volatile int *interrupted = interrupt_catch();
   TRY(model_place_find(&o->model, &bench->place, err));
   TRY(device_choose(&o->device, &bench->device, err));
@@ -495,7 +466,7 @@ static Status run_bench(Bench *bench, Error *err) {
 }
 
 /* --kernels takes only counts of rows, all at least one. */
-static Status check_kernel_flags(const Options *o, Error *err) {
+static Status check_kernel_flags(const BenchOptions *o, Error *err) {
   if (o->answers.count || o->depths.count || o->parallel.count)
     return error_set(err, STATUS_USAGE, "--kernels takes counts of rows from -p; %s is for whole models",
                      o->answers.count  ? "-n"
@@ -507,7 +478,7 @@ static Status check_kernel_flags(const Options *o, Error *err) {
   return STATUS_OK;
 }
 
-static Status check_options(Options *o, Error *err) {
+static Status check_options(BenchOptions *o, Error *err) {
   if (o->json) o->form = FORM_JSON;
   if (o->form == NOT_GIVEN) o->form = (int)table_usual_form();
   sampling_note_idle(&o->sampling);
@@ -569,37 +540,37 @@ static const char about[] =
     "fp16 matrix of the\nsame shape.";
 
 static const Flag flags[] = {
-    FLAG_INTS("-p, --n-prompt", "N,...", Options, prompts, 0, INT_MAX,
+    FLAG_INTS("-p, --n-prompt", "N,...", BenchOptions, prompts, 0, INT_MAX,
               "tokens to prefill (default 512; 0: none)"),
-    FLAG_INTS("-n, --n-gen", "N,...", Options, answers, 0, INT_MAX,
+    FLAG_INTS("-n, --n-gen", "N,...", BenchOptions, answers, 0, INT_MAX,
               "tokens to generate (default 128; 0: none)"),
-    FLAG_INTS("-d, --n-depth", "N,...", Options, depths, 0, INT_MAX,
+    FLAG_INTS("-d, --n-depth", "N,...", BenchOptions, depths, 0, INT_MAX,
               "tokens already in the KV cache (default 0)"),
-    FLAG_INTS("--parallel, -npl", "N,...", Options, parallel, 1, MOST_SEQUENCES,
+    FLAG_INTS("--parallel, -npl", "N,...", BenchOptions, parallel, 1, MOST_SEQUENCES,
               "sequences at once, each with a prompt (-p) and an answer (-n) of its own"),
-    FLAG_DOUBLE("--accept", "P", Options, accept, 0, 1,
+    FLAG_DOUBLE("--accept", "P", BenchOptions, accept, 0, 1,
                 "times steps with guesses, of which this part is right"),
-    FLAG_INTS("--guess, --draft-max", "N,...", Options, guesses, 0, DRAFT_MOST,
+    FLAG_INTS("--guess, --draft-max", "N,...", BenchOptions, guesses, 0, DRAFT_MOST,
               "tokens that a step guesses (default 3; 0: none, to compare)"),
     FLAG_PLAIN(KIND_STRING, VALUE_MODEL, const char *, "--draft, --draft-model, --model-draft, -md", "MODEL",
-               Options, draft, "the model that makes the guesses; without it they cost nothing"),
-    FLAG_INT("-r, --repetitions", "N", Options, repetitions, 1, 1000000,
+               BenchOptions, draft, "the model that makes the guesses; without it they cost nothing"),
+    FLAG_INT("-r, --repetitions", "N", BenchOptions, repetitions, 1, 1000000,
              "timed runs of each test (default 5)"),
-    FLAG_CHOICE("-o, --output", "table|md|csv|json", Options, form,
+    FLAG_CHOICE("-o, --output", "table|md|csv|json", BenchOptions, form,
                 "how to print it (default table on a terminal, else md, which has more columns)"),
-    FLAG_SWITCH("--json", Options, json, "the same as -o json"),
-    FLAG_SWITCH("--dummy-weights", Options, dummy_weights,
+    FLAG_SWITCH("--json", BenchOptions, json, "the same as -o json"),
+    FLAG_SWITCH("--dummy-weights", BenchOptions, dummy_weights,
                 "random weights: MODEL is a config.json, or a directory with one"),
-    FLAG_SWITCH("-v, --verbose", Options, verbose, "what memory is taken, to standard error"),
-    FLAG_SWITCH("--kernels", Options, kernels, "GPU: time every kernel on every matrix of the model"),
+    FLAG_SWITCH("-v, --verbose", BenchOptions, verbose, "what memory is taken, to standard error"),
+    FLAG_SWITCH("--kernels", BenchOptions, kernels, "GPU: time every kernel on every matrix of the model"),
 };
 static const FlagGroup groups[] = {
-    MODEL_FLAG_GROUP(Options, model),
+    MODEL_FLAG_GROUP(BenchOptions, model),
     FLAG_GROUP("Tests", flags),
-    FLAG_GROUP_IN("Sampling (greedy where nothing is given)", sampling_flags, Options, sampling,
+    FLAG_GROUP_IN("Sampling (greedy where nothing is given)", sampling_flags, BenchOptions, sampling,
                   SamplingFlags),
-    DEVICE_FLAG_GROUP(Options, device),
-    INVARIANT_FLAG_GROUP(Options, device),
+    DEVICE_FLAG_GROUP(BenchOptions, device),
+    INVARIANT_FLAG_GROUP(BenchOptions, device),
 };
 
 static const FlagRule rules[] = {
@@ -622,8 +593,9 @@ const Interface bench_interface = {
     INTERFACE_RULES(rules),
     INTERFACE_MODEL_OPERAND,
     .takes_foreign = true,
-    .options_size = sizeof(Options),
+    .options_size = sizeof(BenchOptions),
     .defaults =
-        &(const Options){.repetitions = 5, .form = NOT_GIVEN, .accept = NAN, .sampling = SAMPLING_NOT_GIVEN},
+        &(const BenchOptions){
+            .repetitions = 5, .form = NOT_GIVEN, .accept = NAN, .sampling = SAMPLING_NOT_GIVEN},
     .run = run,
 };

@@ -12,7 +12,7 @@
 #include "commands/answer/guess.h"
 
 typedef struct {
-  const GuessTests *tests;
+  const BenchSubject *subject;
   int n_guesses, depth, n;
   Session *session;
   int32_t *ids; /* [depth], or [1] for depth 0: the tokens before the answer */
@@ -36,7 +36,7 @@ static Status propose(void *self, const DraftText *text, int most, Guesses *gues
 
 static bool is_right(Run *run) {
   run->random = run->random * 6364136223846793005u + 1442695040888963407u; /* Knuth's MMIX */
-  return (double)(run->random >> 11) * 0x1p-53 < run->tests->accept;
+  return (double)(run->random >> 11) * 0x1p-53 < run->subject->options->accept;
 }
 
 /* Picks the next token: the guess if it counts as right, else another token. Without a guess, picks the
@@ -45,7 +45,7 @@ static Status next_token(Run *run, int32_t *id, Error *err) {
   const int32_t *guesses;
   TRY(session_sample(run->session, id, err));
   if (session_guessed(run->session, &guesses) == 0) return STATUS_OK;
-  const int32_t n_ids = run->tests->subject->model->config.vocab_size;
+  const int32_t n_ids = run->subject->model->config.vocab_size;
   if (is_right(run))
     *id = guesses[0];
   else if (*id == guesses[0])
@@ -63,7 +63,7 @@ static Status run_once(Run *run, Rates *sum, Error *err) {
   TRY(next_token(run, &id, err));
   const double start = clock_ms();
   for (int i = 0; i < run->n; i++) {
-    if (*run->tests->subject->interrupted) return error_set(err, STATUS_INTERRUPTED, "interrupted");
+    if (*run->subject->interrupted) return error_set(err, STATUS_INTERRUPTED, "interrupted");
     session_hold(run->session, id);
     TRY(session_decode_held(run->session, run->n - i - 1, err));
     TRY(next_token(run, &id, err));
@@ -79,12 +79,12 @@ static Status run_once(Run *run, Rates *sum, Error *err) {
 }
 
 static Status repeat(Run *run, Rates *mean, Error *err) {
-  const double n = run->tests->subject->repetitions;
+  const BenchSubject *subject = run->subject;
+  const int n = subject->options->repetitions;
   Rates unmeasured = {0};
-  const BenchSubject *subject = run->tests->subject;
   char name[64];
   snprintf(name, sizeof name, "%d guesses a step, %d tokens after %d", run->n_guesses, run->n, run->depth);
-  for (int i = -1; i < subject->repetitions; i++) {
+  for (int i = -1; i < n; i++) {
     bench_say_run(subject, name, i);
     TRY(run_once(run, i < 0 ? &unmeasured : mean, err));
   }
@@ -98,10 +98,10 @@ static int context_of(const Run *run) {
 }
 
 static Status open_and_run(Run *run, Guesser *guesser, Rates *rates, Error *err) {
-  const GuessTests *tests = run->tests;
-  const BenchSubject *subject = tests->subject;
+  const BenchSubject *subject = run->subject;
   const Device *device = subject->device;
-  const GuessFlags flags = {.most = run->n_guesses, .draft = run->n_guesses > 0 ? tests->draft : NULL};
+  const GuessFlags flags = {.most = run->n_guesses,
+                            .draft = run->n_guesses > 0 ? subject->options->draft : NULL};
   SessionOptions options = {
       .n_ctx = context_of(run), .kv = subject->kv, .sampler = subject->sampler, .guess_always = true};
   TRY(guesser_open(&flags, subject->model, NULL, device, guesser, err));
@@ -130,15 +130,15 @@ static const Column columns[] = {
 };
 
 static Status put_row(const Run *run, const Rates *rates, Table *table, Error *err) {
-  const GuessTests *tests = run->tests;
-  TRY(table_text(table, tests->subject->model_name, err));
-  TRY(bench_put_device(tests->subject, table, err));
-  TRY(table_text(table, run->n_guesses > 0 && tests->draft ? tests->draft : "none", err));
+  const BenchOptions *o = run->subject->options;
+  TRY(table_text(table, run->subject->model_name, err));
+  TRY(bench_put_device(run->subject, table, err));
+  TRY(table_text(table, run->n_guesses > 0 && o->draft ? o->draft : "none", err));
   TRY(table_integer(table, run->n_guesses, err));
-  TRY(table_number(table, tests->accept, 3, err));
+  TRY(table_number(table, o->accept, 3, err));
   TRY(table_integer(table, run->n, err));
   TRY(table_integer(table, run->depth, err));
-  TRY(table_integer(table, tests->subject->repetitions, err));
+  TRY(table_integer(table, o->repetitions, err));
   TRY(table_number(table, rates->tokens_a_second, 2, err));
   TRY(table_number(table, rates->tokens_a_step, 3, err));
   TRY(table_number(table, rates->step_ms, 3, err));
@@ -154,7 +154,7 @@ static Status run_test(Run *run, Table *table, Error *err) {
   TRY(NEW(run->ids, (size_t)n_before, "tokens", err));
   for (int i = 0; i < n_before; i++)
     run->ids[i] =
-        (int32_t)((uint32_t)(i + 1) * 2654435761u % (uint32_t)run->tests->subject->model->config.vocab_size);
+        (int32_t)((uint32_t)(i + 1) * 2654435761u % (uint32_t)run->subject->model->config.vocab_size);
   Status status = open_and_run(run, &guesser, &rates, err);
   guesser_release(&guesser);
   free(run->ids);
@@ -162,30 +162,31 @@ static Status run_test(Run *run, Table *table, Error *err) {
 }
 
 static Status run_tests(void *user, Table *table, Error *err) {
-  const GuessTests *tests = user;
-  for (size_t d = 0; d < tests->depths->count; d++)
-    for (size_t a = 0; a < tests->answers->count; a++)
-      for (size_t g = 0; g < tests->guesses->count; g++) {
-        Run run = {.tests = tests,
-                   .n_guesses = tests->guesses->ids[g],
-                   .depth = tests->depths->ids[d],
-                   .n = tests->answers->ids[a]};
+  const BenchSubject *subject = user;
+  const BenchOptions *o = subject->options;
+  for (size_t d = 0; d < o->depths.count; d++)
+    for (size_t a = 0; a < o->answers.count; a++)
+      for (size_t g = 0; g < o->guesses.count; g++) {
+        Run run = {.subject = subject,
+                   .n_guesses = o->guesses.ids[g],
+                   .depth = o->depths.ids[d],
+                   .n = o->answers.ids[a]};
         if (run.n > 0) TRY(run_test(&run, table, err));
       }
   return STATUS_OK;
 }
 
-Status bench_guesses_check(const GuessTests *tests, Error *err) {
-  const int most = tests->subject->model->config.max_position;
-  for (size_t d = 0; d < tests->depths->count; d++)
-    for (size_t a = 0; a < tests->answers->count; a++)
-      if ((int64_t)tests->depths->ids[d] + 1 + tests->answers->ids[a] > most)
+Status bench_guesses_check(const BenchSubject *subject, Error *err) {
+  const BenchOptions *o = subject->options;
+  const int most = subject->model->config.max_position;
+  for (size_t d = 0; d < o->depths.count; d++)
+    for (size_t a = 0; a < o->answers.count; a++)
+      if ((int64_t)o->depths.ids[d] + 1 + o->answers.ids[a] > most)
         return error_set(err, STATUS_USAGE, "-d %d and -n %d take more than the %d positions of %s",
-                         tests->depths->ids[d], tests->answers->ids[a], most, tests->subject->model_name);
+                         o->depths.ids[d], o->answers.ids[a], most, subject->model_name);
   return STATUS_OK;
 }
 
-Status bench_guesses(const GuessTests *tests, Error *err) {
-  return bench_print(tests->subject, columns, sizeof columns / sizeof *columns, run_tests, (void *)tests,
-                     err);
+Status bench_guesses(BenchSubject *subject, Error *err) {
+  return bench_print(subject, columns, sizeof columns / sizeof *columns, run_tests, subject, err);
 }

@@ -11,6 +11,7 @@
 #include <stdlib.h>
 
 #include "base/clock.h"
+#include "engine/engine.h"
 #include "engine/step_cost.h"
 
 typedef struct Run Run;
@@ -22,7 +23,7 @@ typedef struct {
 
 /* A test, and one run of it. */
 struct Run {
-  const ParallelTests *tests;
+  const BenchSubject *subject;
   int n_sequences, n_prompt, n_answer;
   int32_t *ids; /* [n_prompt] */
   Asked *asked; /* [n_sequences] */
@@ -52,7 +53,7 @@ static Status take_token(void *user, int32_t id, TokenReply *reply, Error *err) 
 /* Gives the next sequence's request. Prompts differ from the first token on, so that no two share pages. */
 static Status next(void *user, bool may_wait, EngineRequest *request, bool *found, Error *err) {
   Run *run = user;
-  const unsigned vocab = (unsigned)run->tests->subject->model->config.vocab_size;
+  const unsigned vocab = (unsigned)run->subject->model->config.vocab_size;
   *found = run->n_asked < run->n_sequences;
   if (!*found) return STATUS_OK;
   uint32_t state = ++run->salt * 2654435761u + 1;
@@ -62,7 +63,7 @@ static Status next(void *user, bool may_wait, EngineRequest *request, bool *foun
   *asked = (Asked){.run = run};
   *request = (EngineRequest){.ids = run->ids,
                              .n_ids = run->n_prompt,
-                             .sampler = &run->tests->subject->sampler,
+                             .sampler = &run->subject->sampler,
                              .generate = {.max_tokens = run->n_answer},
                              .sink = take_token,
                              .user = asked};
@@ -74,8 +75,7 @@ static Status done(void *user, const EngineRequest *request, const EngineResult 
 }
 
 static Status run_once(Run *run, Engine *engine, Rates *sum, Error *err) {
-  const EngineJob job = {
-      .next = next, .done = done, .interrupted = run->tests->subject->interrupted, .user = run};
+  const EngineJob job = {.next = next, .done = done, .interrupted = run->subject->interrupted, .user = run};
   run->n_asked = run->n_generated = run->n_begun = 0;
   const double start = clock_ms();
   TRY(engine_run(engine, &job, err));
@@ -90,12 +90,12 @@ static Status run_once(Run *run, Engine *engine, Rates *sum, Error *err) {
 static BatchOptions options_of(const Run *run) {
   return (BatchOptions){.n_sequences = run->n_sequences,
                         .n_ctx = run->n_prompt + run->n_answer,
-                        .kv = run->tests->subject->kv,
-                        .invariant = run->tests->invariant};
+                        .kv = run->subject->kv,
+                        .invariant = run->subject->options->device.invariant};
 }
 
 static Status measure(Run *run, Rates *mean, Error *err) {
-  const BenchSubject *subject = run->tests->subject;
+  const BenchSubject *subject = run->subject;
   const BatchOptions batch = options_of(run);
   const EngineOptions options = {.batch = &batch};
   Rates unmeasured, sum = {0};
@@ -106,13 +106,13 @@ static Status measure(Run *run, Rates *mean, Error *err) {
   bench_say_run(subject, name, -1);
   TRY(engine_open(subject->device->backend, subject->device->loaded, subject->model, &options, &engine, err));
   Status status = run_once(run, engine, &unmeasured, err);
-  for (int i = 0; i < subject->repetitions && status == STATUS_OK; i++) {
+  for (int i = 0; i < subject->options->repetitions && status == STATUS_OK; i++) {
     bench_say_run(subject, name, i);
     status = run_once(run, engine, &sum, err);
   }
   bench_say(subject, NULL);
   engine_close(engine);
-  const double n = subject->repetitions;
+  const double n = subject->options->repetitions;
   *mean = (Rates){sum.prompt / n, sum.answer / n, sum.all / n, sum.step_ms / n};
   return status;
 }
@@ -132,7 +132,7 @@ static const Column columns[] = {
 
 /* The cost of a step with a token of each sequence. */
 static StepCost cost_of(const Run *run) {
-  const BenchSubject *subject = run->tests->subject;
+  const BenchSubject *subject = run->subject;
   const StepCost one = step_cost(subject->model, subject->kv, run->n_prompt + run->n_answer / 2, 1, 1);
   const StepCost first = step_cost(subject->model, subject->kv, 0, 1, 1);
   return (StepCost){.bytes = first.bytes + run->n_sequences * (one.bytes - first.bytes),
@@ -146,14 +146,14 @@ static double wall_ms(const MachineRates *machine, StepCost cost) {
 }
 
 static Status put_row(const Run *run, const Rates *rates, Table *table, Error *err) {
-  const ParallelTests *tests = run->tests;
+  const BenchSubject *subject = run->subject;
   const StepCost cost = cost_of(run);
-  TRY(table_text(table, tests->subject->model_name, err));
-  TRY(bench_put_device(tests->subject, table, err));
+  TRY(table_text(table, subject->model_name, err));
+  TRY(bench_put_device(subject, table, err));
   TRY(table_integer(table, run->n_sequences, err));
   TRY(table_integer(table, run->n_prompt, err));
   TRY(table_integer(table, run->n_answer, err));
-  TRY(table_integer(table, tests->subject->repetitions, err));
+  TRY(table_integer(table, subject->options->repetitions, err));
   TRY(table_number(table, rates->prompt, 1, err));
   TRY(table_number(table, rates->answer, 1, err));
   TRY(table_number(table, rates->all, 1, err));
@@ -162,7 +162,7 @@ static Status put_row(const Run *run, const Rates *rates, Table *table, Error *e
   TRY(table_number(table, cost.bytes * 1e-6, 1, err));
   TRY(table_integer(table, (long long)(cost.flop + 0.5), err));
   TRY(table_number(table, cost.flop * 1e-9, 2, err));
-  TRY(table_number(table, wall_ms(&tests->machine, cost) / rates->step_ms, 3, err));
+  TRY(table_number(table, wall_ms(&subject->machine, cost) / rates->step_ms, 3, err));
   return table_end_row(table, err);
 }
 
@@ -182,21 +182,22 @@ static Status test_and_print(void *user, Run *run, Error *err) {
 
 typedef Status (*TestVisitor)(void *user, Run *run, Error *err);
 
-static Status for_each(const ParallelTests *tests, TestVisitor visit, void *user, Error *err) {
-  for (size_t c = 0; c < tests->counts->count; c++)
-    for (size_t p = 0; p < tests->prompts->count; p++)
-      for (size_t a = 0; a < tests->answers->count; a++) {
-        Run run = {.tests = tests,
-                   .n_sequences = tests->counts->ids[c],
-                   .n_prompt = tests->prompts->ids[p],
-                   .n_answer = tests->answers->ids[a]};
+static Status for_each(const BenchSubject *subject, TestVisitor visit, void *user, Error *err) {
+  const BenchOptions *o = subject->options;
+  for (size_t c = 0; c < o->parallel.count; c++)
+    for (size_t p = 0; p < o->prompts.count; p++)
+      for (size_t a = 0; a < o->answers.count; a++) {
+        Run run = {.subject = subject,
+                   .n_sequences = o->parallel.ids[c],
+                   .n_prompt = o->prompts.ids[p],
+                   .n_answer = o->answers.ids[a]};
         TRY(visit(user, &run, err));
       }
   return STATUS_OK;
 }
 
 static Status check(void *user, Run *run, Error *err) {
-  const BenchSubject *subject = run->tests->subject;
+  const BenchSubject *subject = run->subject;
   const Backend *backend = subject->device->backend;
   const int most = subject->model->config.max_position;
   if (backend->page_tokens == 0)
@@ -213,15 +214,14 @@ static Status check(void *user, Run *run, Error *err) {
   return device_check_memory(subject->device, subject->model, &sizes, err);
 }
 
-Status bench_parallel_check(const ParallelTests *tests, Error *err) {
-  return for_each(tests, check, NULL, err);
+Status bench_parallel_check(const BenchSubject *subject, Error *err) {
+  return for_each(subject, check, NULL, err);
 }
 
 static Status run_tests(void *user, Table *table, Error *err) {
   return for_each(user, test_and_print, table, err);
 }
 
-Status bench_parallel(const ParallelTests *tests, Error *err) {
-  return bench_print(tests->subject, columns, sizeof columns / sizeof *columns, run_tests, (void *)tests,
-                     err);
+Status bench_parallel(BenchSubject *subject, Error *err) {
+  return bench_print(subject, columns, sizeof columns / sizeof *columns, run_tests, subject, err);
 }

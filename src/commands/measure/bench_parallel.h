@@ -2,20 +2,11 @@
 #pragma once
 
 #include "commands/measure/bench_subject.h"
-#include "engine/engine.h"
-#include "engine/probe.h"
-
-typedef struct {
-  BenchSubject *subject;
-  const IdList *counts, *prompts, *answers; /* sequences; tokens of each sequence's prompt and answer */
-  bool invariant;                           /* an answer does not depend on other answers in its batch */
-  MachineRates machine;
-} ParallelTests;
 
 /* Refuses (STATUS_USAGE) a 0 in any list, tests longer than the model's context, and a device that computes
  * one sequence at a time. Refuses (STATUS_FAILED) tests that the device's memory does not hold. The model
  * need not be loaded. */
-Status bench_parallel_check(const ParallelTests *tests, Error *err);
+Status bench_parallel_check(const BenchSubject *subject, Error *err);
 
 /* Prints a row for each combination of counts, prompts and answers. */
-Status bench_parallel(const ParallelTests *tests, Error *err);
+Status bench_parallel(BenchSubject *subject, Error *err);

@@ -21,7 +21,7 @@ void bench_say_run(const BenchSubject *subject, const char *test, int run) {
   if (run < 0)
     bench_say(subject, "%s: a run that does not count", test);
   else
-    bench_say(subject, "%s: run %d of %d", test, run + 1, subject->repetitions);
+    bench_say(subject, "%s: run %d of %d", test, run + 1, subject->options->repetitions);
 }
 
 Status bench_put_device(const BenchSubject *subject, Table *table, Error *err) {
@@ -36,7 +36,7 @@ Status bench_print(BenchSubject *subject, const Column *columns, size_t n_column
   OWNED(table_release) Table table = {0};
   bench_say(subject, NULL);
   device_describe(subject->device, subject->device_name);
-  TRY(table_begin(&table, subject->form, columns, n_columns, err));
+  TRY(table_begin(&table, (TableForm)subject->options->form, columns, n_columns, err));
   const Status status = put_rows(user, &table, err);
   bench_say(subject, NULL);
   return status ? status : table_end(&table, err);

@@ -1,19 +1,35 @@
 /* bench_subject.h - what all tests of one `auk bench` share: a model on a device, and how it is measured. */
 #pragma once
 
+#include "commands/answer/assistant.h"
 #include "commands/device.h"
 #include "commands/measure/bench_table.h"
+#include "commands/model_flags.h"
+#include "engine/probe.h"
 #include "engine/sampler.h"
 
 typedef struct {
+  ModelFlags model;
+  DeviceFlags device;
+  SamplingFlags sampling;
+  IdList prompts, answers, depths; /* token counts; 0 in prompts or answers: no test, --parallel refuses it */
+  IdList parallel;                 /* counts of sequences; none: one at a time */
+  IdList guesses;                  /* counts of tokens that a step guesses */
+  double accept;                   /* the chance that a guess is right; NAN: no guesses */
+  const char *draft;               /* the model that makes the guesses, or NULL: they cost nothing */
+  int repetitions, form;           /* form: TableForm, or NOT_GIVEN */
+  bool dummy_weights, kernels, verbose, json;
+} BenchOptions;
+
+typedef struct {
+  const BenchOptions *options;
   Device *device; /* loaded before rows are measured, except for --kernels */
   const Model *model;
   char model_name[320];
   char device_name[DEVICE_NAME_SIZE];
   SamplerSettings sampler;
   KvType kv;
-  TableForm form;
-  int repetitions;
+  MachineRates machine; /* 0: not measured */
   const volatile int *interrupted;
   bool on_screen; /* standard error shows what is being measured */
 } BenchSubject;
