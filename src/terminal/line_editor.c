@@ -56,7 +56,6 @@ struct LineEditor {
   uint32_t joined;
   bool cancelled, left;
   LineCompleter complete;
-  void *user;
   Error *err; /* the current read's error, for failures in callbacks */
   Status status;
 };
@@ -275,8 +274,7 @@ static unsigned char on_tab(EditLine *line, wint_t key) {
   Buffer text = {0}, rest = {0}, list = {0};
   CellString cells = {0};
   Status status = cells_text(&e->cells, info->buffer, (size_t)(info->cursor - info->buffer), &text, e->err);
-  if (status == STATUS_OK && e->complete)
-    status = e->complete(e->user, text.data ? text.data : "", text.size, &rest, &list, e->err);
+  if (status == STATUS_OK) status = e->complete(text.data ? text.data : "", text.size, &rest, &list, e->err);
   if (status == STATUS_OK && rest.size)
     status = cells_of_text(&e->cells, rest.data, rest.size, &cells, e->err);
   const bool listed = status == STATUS_OK && rest.size == 0 && list.size;
@@ -409,18 +407,22 @@ static void bind_keys(EditLine *line) {
   for (wchar_t c = 0xA0; c <= 0xFF; c++) el_wset(line, EL_BIND, (wchar_t[]){c, 0}, L"ed-insert", NULL);
 }
 
-Status line_editor_open(FILE *screen, bool ansi, TextStyle style, LineCompleter complete, void *user,
-                        LineEditor **editor, Error *err) {
+Status line_editor_open(FILE *screen, bool ansi, bool rewraps, bool marks_pastes, TextStyle style,
+                        LineCompleter complete, LineEditor **editor, Error *err) {
   *editor = NULL;
   LineEditor *e;
   TRY(NEW(e, 1, "the line editor", err));
   e->complete = complete;
-  e->user = user;
+  e->has_no_marks = !marks_pastes;
   cells_begin();
-  e->display =
-      (LineDisplay){.cells = &e->cells, .screen = screen, .ansi = ansi, .style = style, .prompt = ""};
-  e->display.columns = console_columns();
-  e->display.rows = console_rows();
+  e->display = (LineDisplay){.cells = &e->cells,
+                             .screen = screen,
+                             .ansi = ansi,
+                             .rewraps = rewraps,
+                             .style = style,
+                             .prompt = "",
+                             .columns = console_columns(),
+                             .rows = console_rows()};
   e->drawn = fopencookie(e, "w", (cookie_io_functions_t){.write = hear_bell});
   e->history = history_winit();
   if (e->drawn)
@@ -445,11 +447,6 @@ Status line_editor_open(FILE *screen, bool ansi, TextStyle style, LineCompleter 
   el_wset(e->line, EL_GETCFN, next_key);
   *editor = e;
   return STATUS_OK;
-}
-
-void line_editor_know(LineEditor *e, bool rewraps, bool marks_pastes) {
-  e->display.rewraps = rewraps;
-  e->has_no_marks = !marks_pastes;
 }
 
 void line_editor_close(LineEditor *e) {

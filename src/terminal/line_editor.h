@@ -16,21 +16,19 @@ typedef struct LineEditor LineEditor;
 /* Completes the word at the end of line[0..size). Appends to `rest` the missing end of the only candidate, or
  * the missing part that all candidates share. If they share none, appends the candidates to `list`, to be
  * shown, each with a NUL at its end. */
-typedef Status (*LineCompleter)(void *user, const char *line, size_t size, Buffer *rest, Buffer *list,
-                                Error *err);
+typedef Status (*LineCompleter)(const char *line, size_t size, Buffer *rest, Buffer *list, Error *err);
 
-/* `screen`: the terminal's stream for drawing. `style`: that of the prompt and the line. complete NULL: Tab
- * only beeps. PRECOND console_begin(); style is STYLE_NONE unless the screen is `ansi` (understands escape
- * sequences) */
-Status line_editor_open(FILE *screen, bool ansi, TextStyle style, LineCompleter complete, void *user,
-                        LineEditor **editor, Error *err);
-/* rewraps: the terminal reflows lines when its width changes. marks_pastes: it has bracketed paste; without
- * that, several lines that come at once are a paste. Before this call an xterm is assumed. */
-void line_editor_know(LineEditor *editor, bool rewraps, bool marks_pastes);
+/* `screen`: the terminal's stream for drawing. ansi: the terminal understands escape sequences; rewraps: it
+ * reflows lines when its width changes; marks_pastes: it has bracketed paste (without that, several lines
+ * that come at once are a paste). `style`: that of the prompt and the line. PRECOND console_begin(); style is
+ * STYLE_NONE unless `ansi` */
+Status line_editor_open(FILE *screen, bool ansi, bool rewraps, bool marks_pastes, TextStyle style,
+                        LineCompleter complete, LineEditor **editor, Error *err);
 void line_editor_close(LineEditor *editor); /* NULL is fine */
 
 typedef enum {
   LINE_ENTERED,
+  LINE_BLOCK /* always text: lines between """, from chat_input_read() alone */,
   LINE_INTERRUPTED /* Ctrl-C */,
   LINE_END /* Ctrl-D, SIGTERM or SIGHUP, a failure, or the terminal went away */
 } LineResult;

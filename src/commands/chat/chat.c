@@ -56,16 +56,16 @@ static Status refuse_word(const ChatLine *line, Error *err) {
                    instead ? instead : nearest);
 }
 
-static Status take_input(Dialogue *d, const Buffer *text, InputKind kind, Error *err) {
+static Status take_input(Dialogue *d, const Buffer *text, LineResult result, Error *err) {
   if (text_is_blank(text->data, text->size)) return STATUS_OK;
-  const bool typed = d->interactive && kind == INPUT_LINE;
+  const bool typed = d->interactive && result == LINE_ENTERED;
   const char *bare = typed ? chat_bare_word(text->data, text->size) : NULL;
   if (bare) {
     dialogue_say(d, "%s (to send it as text, begin with a space)", bare);
     return STATUS_OK;
   }
   ChatLine line = {.word = WORD_TEXT};
-  if (kind == INPUT_LINE) line = chat_parse(text->data, text->size);
+  if (result == LINE_ENTERED) line = chat_parse(text->data, text->size);
   if (line.word == WORD_TEXT) {
     Status status = dialogue_send(d, text->data, text->size, err);
     return status == STATUS_USAGE ? report_and_go_on(d, status, err)
@@ -88,12 +88,12 @@ static Status talk(Dialogue *d, Error *err) {
   Status status = STATUS_OK;
   int n_none = 0;
   while (status == STATUS_OK && !d->leaves) {
-    InputKind kind;
-    TRY(chat_input_read(&d->input, &text, &kind, err));
-    if (kind == INPUT_END) break;
-    n_none = kind == INPUT_NONE ? n_none + 1 : 0;
+    LineResult result;
+    TRY(chat_input_read(&d->input, &text, &result, err));
+    if (result == LINE_END) break;
+    n_none = result == LINE_INTERRUPTED ? n_none + 1 : 0;
     if (n_none == 2) dialogue_note(d, "Ctrl-D leaves, and so does /exit");
-    if (kind != INPUT_NONE) status = survive_interruption(d, take_input(d, &text, kind, err));
+    if (result != LINE_INTERRUPTED) status = survive_interruption(d, take_input(d, &text, result, err));
     dialogue_keep(d);
     dialogue_end_turn(d);
     if (d->interactive && console_leaving()) break;

@@ -95,7 +95,7 @@ static Status consider_all(Candidates *c, const char *line, const char *blank, E
   return STATUS_OK;
 }
 
-Status chat_complete(void *user, const char *line, size_t size, Buffer *rest, Buffer *list, Error *err) {
+Status chat_complete(const char *line, size_t size, Buffer *rest, Buffer *list, Error *err) {
   if (size == 0 || line[0] != '/') return STATUS_OK;
   const char *blank = memchr(line, ' ', size), *typed = blank ? blank + 1 : line + 1;
   Candidates c = {.typed = typed, .size = (size_t)(line + size - typed), .rest = rest};

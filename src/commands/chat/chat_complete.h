@@ -3,5 +3,5 @@
 
 #include "base/buffer.h"
 
-/* A LineCompleter (line_editor.h); `user` is ignored. */
-Status chat_complete(void *user, const char *line, size_t size, Buffer *rest, Buffer *list, Error *err);
+/* A LineCompleter (line_editor.h). */
+Status chat_complete(const char *line, size_t size, Buffer *rest, Buffer *list, Error *err);

@@ -46,8 +46,8 @@ Status chat_input_open(ChatInput *input, FILE *screen, bool ansi, TextStyle styl
                        Error *err) {
   input->screen = screen;
   input->style = style;
-  TRY(line_editor_open(screen, ansi, style, chat_complete, NULL, &input->editor, err));
-  line_editor_know(input->editor, terminal_rewraps(), terminal_marks_pastes(ansi));
+  TRY(line_editor_open(screen, ansi, terminal_rewraps(), terminal_marks_pastes(ansi), style, chat_complete,
+                       &input->editor, err));
   if (!with_history) return STATUS_OK;
   Error why = {{0}};
   Status status = history_path(&input->history, &why);
@@ -143,20 +143,18 @@ static bool end_block(Buffer *text) {
   return true;
 }
 
-static Status read_block(ChatInput *input, Buffer *text, InputKind *kind, Error *err) {
+static Status read_block(ChatInput *input, Buffer *text, LineResult *result, Error *err) {
   const Buffer *line = &input->line;
-  *kind = INPUT_BLOCK;
   TRY(buffer_append(text, line->data + N_QUOTES, line->size - N_QUOTES, err));
   while (!end_block(text)) {
-    LineResult result;
-    TRY(read_line(input, "... ", &result, err));
-    *kind = result == LINE_INTERRUPTED ? INPUT_NONE : result == LINE_END ? INPUT_END : INPUT_BLOCK;
-    if (result == LINE_END && !input->editor)
+    TRY(read_line(input, "... ", result, err));
+    if (*result == LINE_END && !input->editor)
       return error_set(err, STATUS_USAGE, "standard input ends within a block that \"\"\" began");
-    if (*kind != INPUT_BLOCK) return STATUS_OK;
+    if (*result != LINE_ENTERED) return STATUS_OK;
     TRY(buffer_append(text, "\n", 1, err));
     TRY(buffer_append(text, line->data ? line->data : "", line->size, err));
   }
+  *result = LINE_BLOCK;
   /* Newlines that only separate the quotes from the text do not belong to it. */
   if (text->size && text->data[text->size - 1] == '\n') text->size--;
   if (text->size && text->data[0] == '\n') memmove(text->data, text->data + 1, --text->size);
@@ -174,15 +172,13 @@ static Status remember_block(ChatInput *input, const Buffer *text, Error *err) {
   return chat_input_remember(input, quoted.data, quoted.size, err);
 }
 
-Status chat_input_read(ChatInput *input, Buffer *text, InputKind *kind, Error *err) {
-  LineResult result;
+Status chat_input_read(ChatInput *input, Buffer *text, LineResult *result, Error *err) {
   text->size = 0;
-  TRY(read_line(input, usual_prompt, &result, err));
-  *kind = result == LINE_INTERRUPTED ? INPUT_NONE : result == LINE_END ? INPUT_END : INPUT_LINE;
-  if (*kind != INPUT_LINE) return STATUS_OK;
+  TRY(read_line(input, usual_prompt, result, err));
+  if (*result != LINE_ENTERED) return STATUS_OK;
   if (begins_block(&input->line)) {
-    TRY(read_block(input, text, kind, err));
-    return *kind == INPUT_BLOCK ? remember_block(input, text, err) : STATUS_OK;
+    TRY(read_block(input, text, result, err));
+    return *result == LINE_BLOCK ? remember_block(input, text, err) : STATUS_OK;
   }
   TRY(buffer_append(text, input->line.data ? input->line.data : "", input->line.size, err));
   return chat_input_remember(input, text->data, text->size, err);

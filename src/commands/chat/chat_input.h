@@ -26,13 +26,7 @@ Status chat_input_open(ChatInput *input, FILE *screen, bool ansi, TextStyle styl
                        Error *err);
 void chat_input_close(ChatInput *input);
 
-typedef enum {
-  INPUT_LINE,
-  INPUT_BLOCK /* between """: always text */,
-  INPUT_NONE /* Ctrl-C */,
-  INPUT_END
-} InputKind;
-Status chat_input_read(ChatInput *input, Buffer *text, InputKind *kind, Error *err);
+Status chat_input_read(ChatInput *input, Buffer *text, LineResult *result, Error *err);
 
 /* Adds an entry to the arrow keys' history and to the file, unless it is empty or repeats the last entry of
  * this chat. Does nothing without an editor. Only the first failure of the file is reported, on standard

@@ -9,7 +9,7 @@
 /* Asserts what is put in, and the list that is shown instead, its words joined by blanks. */
 static void assert_completed(const char *line, const char *want, const char *want_list) {
   Buffer rest = {0}, list = {0};
-  assert_int_equal(chat_complete(NULL, line, strlen(line), &rest, &list, NULL), STATUS_OK);
+  assert_int_equal(chat_complete(line, strlen(line), &rest, &list, NULL), STATUS_OK);
   for (size_t i = 0; i < list.size; i++)
     if (list.data[i] == 0) list.data[i] = i + 1 < list.size ? ' ' : 0;
   if (want_list && strcmp(list.size ? list.data : "", want_list) != 0)

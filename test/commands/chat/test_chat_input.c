@@ -44,13 +44,13 @@ TEST(lines_are_messages_and_so_are_blocks) {
     Buffer text = {0};
     put_input(cases[i].input, strlen(cases[i].input));
     for (const char *const *want = cases[i].want; *want; want++) {
-      InputKind kind = INPUT_NONE;
+      LineResult result = LINE_INTERRUPTED;
       Error err = {{0}};
-      Status status = chat_input_read(&input, &text, &kind, &err);
+      Status status = chat_input_read(&input, &text, &result, &err);
       assert_int_equal(status, **want == 'x' ? STATUS_USAGE : STATUS_OK);
       if (status) assert_string_equal(err.text, *want + 1);
       if (status) continue;
-      assert_int_equal(kind, **want == 'l' ? INPUT_LINE : **want == 'b' ? INPUT_BLOCK : INPUT_END);
+      assert_int_equal(result, **want == 'l' ? LINE_ENTERED : **want == 'b' ? LINE_BLOCK : LINE_END);
       if (text.size != strlen(*want + 1) || (text.size && memcmp(text.data, *want + 1, text.size) != 0))
         fail_msg("case %zu: \"%.*s\", expected \"%s\"", i, (int)text.size, text.data, *want + 1);
     }
