@@ -7,13 +7,22 @@
 
 #include "commands/commands.h"
 
+const ShellNames shell_names[] = {
+    [SHELL_NOTHING] = {"", "", "", ""},
+    [SHELL_TEXT] = {"text", " ", " -x", ""},
+    [SHELL_FILE] = {"file", "_files", " -r", " -F"},
+    [SHELL_DIRECTORY] = {"directory", "_files -/", " -x", " -a '(__fish_complete_directories)'"},
+    [SHELL_MODEL] = {"model", "_auk_checkpoints", " -r", " -F -a '(__auk_models)'"},
+    [SHELL_CHAT] = {"chat", "_auk_chat_names", "", " -a '(__auk_chats "},
+    [SHELL_PROMPT] = {"prompt", "_auk_prompt_names", " -r", " -F -a '(__auk_prompts)'"},
+    [SHELL_WORDS] = {"words", "(", " -x", " -a '"},
+    [SHELL_WORD_OR_FILE] = {"word_or_file", " _auk_word_or_file ", " -r", " -F -a '"},
+};
+
 ShellValue flag_shell_value(const Flag *flag) {
-  static const ShellValue of_hint[] = {
-      [VALUE_TEXT] = SHELL_TEXT,   [VALUE_FILE] = SHELL_FILE, [VALUE_DIRECTORY] = SHELL_DIRECTORY,
-      [VALUE_MODEL] = SHELL_MODEL, [VALUE_CHAT] = SHELL_CHAT, [VALUE_PROMPT] = SHELL_PROMPT};
   if (flag->kind == KIND_SWITCH) return SHELL_NOTHING;
   if (flag->words) return SHELL_WORD_OR_FILE;
-  return flag->kind == KIND_CHOICE ? SHELL_WORDS : of_hint[flag->hint];
+  return flag->kind == KIND_CHOICE ? SHELL_WORDS : (ShellValue)(SHELL_TEXT + flag->hint);
 }
 
 const char *flag_shell_words(const Flag *flag) {

@@ -10,7 +10,7 @@ Status completions_fish(Buffer *out, Error *err);
 
 typedef enum {
   SHELL_NOTHING,
-  SHELL_TEXT,
+  SHELL_TEXT, /* to SHELL_PROMPT: the ValueHints, in their order */
   SHELL_FILE,
   SHELL_DIRECTORY,
   SHELL_MODEL,
@@ -19,6 +19,15 @@ typedef enum {
   SHELL_WORDS,
   SHELL_WORD_OR_FILE
 } ShellValue;
+
+/* How the scripts name a ShellValue. */
+typedef struct {
+  const char *bash;      /* a case of the function's end */
+  const char *zsh;       /* an action of _arguments; a lone space only shows the message */
+  const char *fish_flag; /* an option for flags alone: -r: a value must follow; -x: -r, and it is no file */
+  const char *fish;      /* options for a flag or an operand; put_value() closes quotes that are open */
+} ShellNames;
+extern const ShellNames shell_names[]; /* indexed by ShellValue */
 
 ShellValue flag_shell_value(const Flag *flag);  /* SHELL_NOTHING: a switch */
 const char *flag_shell_words(const Flag *flag); /* for SHELL_WORDS and SHELL_WORD_OR_FILE; else NULL */

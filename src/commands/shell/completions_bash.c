@@ -50,16 +50,6 @@ static const char end[] =
     "}\n"
     "complete -F _auk auk\n";
 
-static const char *const values[] = {[SHELL_NOTHING] = "",
-                                     [SHELL_TEXT] = "text",
-                                     [SHELL_FILE] = "file",
-                                     [SHELL_DIRECTORY] = "directory",
-                                     [SHELL_MODEL] = "model",
-                                     [SHELL_CHAT] = "chat",
-                                     [SHELL_PROMPT] = "prompt",
-                                     [SHELL_WORDS] = "words",
-                                     [SHELL_WORD_OR_FILE] = "word_or_file"};
-
 static Status put_names(Buffer *out, const Interface *interface, Error *err) {
   const Flag *flag;
   Word name;
@@ -78,7 +68,7 @@ static Status put_case(Buffer *out, const Flag *flag, Error *err) {
   for (const char *at = flag->names; flag_next_name(&at, &name);)
     TRY(buffer_printf(out, err, "%s%.*s", name.text == flag->names ? "    " : " | ", (int)name.size,
                       name.text));
-  TRY(buffer_printf(out, err, ") value='%s' words='", values[value]));
+  TRY(buffer_printf(out, err, ") value='%s' words='", shell_names[value].bash));
   if (value >= SHELL_WORDS) TRY(completions_put_words(out, flag_shell_words(flag), err));
   return buffer_append_string(out, "' ;;\n", err);
 }
@@ -91,7 +81,8 @@ static Status put_command(Buffer *out, const Command *command, Error *err) {
   const Flag *flag;
   for (size_t i = 0, offset; (flag = interface_flag(interface, i, &offset)); i++)
     TRY(put_case(out, flag, err));
-  TRY(buffer_printf(out, err, "    esac\n    operand='%s'", values[interface_shell_operand(interface)]));
+  TRY(buffer_printf(out, err, "    esac\n    operand='%s'",
+                    shell_names[interface_shell_operand(interface)].bash));
   if (interface->operand_words) {
     TRY(buffer_append_string(out, " operand_words='", err));
     TRY(completions_put_words(out, interface->operand_words, err));

@@ -33,30 +33,11 @@ static const char beginning[] =
     "complete -c auk -f\n"
     "complete -c auk -n 'test (count (commandline -opc)) -eq 1' -l version -d 'say which auk this is'\n";
 
-/* Options for the values of flags, and for operands; put_value() ends options that have an open quote. */
-static const char *const values[] = {[SHELL_NOTHING] = "",
-                                     [SHELL_TEXT] = " -x",
-                                     [SHELL_FILE] = " -r -F",
-                                     [SHELL_DIRECTORY] = " -x -a '(__fish_complete_directories)'",
-                                     [SHELL_MODEL] = " -r -F -a '(__auk_models)'",
-                                     [SHELL_CHAT] = " -a '(__auk_chats ",
-                                     [SHELL_PROMPT] = " -r -F -a '(__auk_prompts)'",
-                                     [SHELL_WORDS] = " -x -a '",
-                                     [SHELL_WORD_OR_FILE] = " -r -F -a '"};
-static const char *const operands[] = {[SHELL_NOTHING] = NULL,
-                                       [SHELL_TEXT] = NULL,
-                                       [SHELL_FILE] = " -F",
-                                       [SHELL_DIRECTORY] = " -a '(__fish_complete_directories)'",
-                                       [SHELL_MODEL] = " -F -a '(__auk_models)'",
-                                       [SHELL_CHAT] = " -a '(__auk_chats ",
-                                       [SHELL_PROMPT] = NULL,
-                                       [SHELL_WORDS] = " -a '"};
-
-static Status put_value(Buffer *out, const char *value, ShellValue kind, const char *words, Error *err) {
-  TRY(buffer_append_string(out, value, err));
-  if (kind < SHELL_WORDS && kind != SHELL_CHAT) return STATUS_OK;
+static Status put_value(Buffer *out, ShellValue value, const char *words, Error *err) {
+  TRY(buffer_append_string(out, shell_names[value].fish, err));
+  if (value < SHELL_WORDS && value != SHELL_CHAT) return STATUS_OK;
   if (words) TRY(completions_put_words(out, words, err));
-  return buffer_append_string(out, kind == SHELL_CHAT ? ")'" : "'", err);
+  return buffer_append_string(out, value == SHELL_CHAT ? ")'" : "'", err);
 }
 
 /* Writes a flag's names: -s for a single letter, -l for two dashes, -o for a word after one dash. */
@@ -73,7 +54,8 @@ static Status put_flag(Buffer *out, const char *command, const Flag *flag, Error
                       (int)name.size - dashes, name.text + dashes));
   }
   ShellValue value = flag_shell_value(flag);
-  TRY(put_value(out, values[value], value, flag_shell_words(flag), err));
+  TRY(buffer_append_string(out, shell_names[value].fish_flag, err));
+  TRY(put_value(out, value, flag_shell_words(flag), err));
   TRY(buffer_append_string(out, " -d '", err));
   TRY(completions_put_help(out, flag->help, "'\\", err));
   return buffer_append_string(out, "'\n", err);
@@ -89,9 +71,9 @@ static Status put_command(Buffer *out, const Command *command, Error *err) {
   for (size_t i = 0, offset; (flag = interface_flag(interface, i, &offset)); i++)
     TRY(put_flag(out, command->name, flag, err));
   ShellValue value = interface_shell_operand(interface);
-  if (!operands[value]) return STATUS_OK;
+  if (!*shell_names[value].fish) return STATUS_OK;
   TRY(buffer_printf(out, err, "complete -c auk -n '__auk_is %s'", command->name));
-  TRY(put_value(out, operands[value], value, interface->operand_words, err));
+  TRY(put_value(out, value, interface->operand_words, err));
   return buffer_append_string(out, "\n", err);
 }
 

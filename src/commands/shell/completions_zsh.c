@@ -6,23 +6,15 @@
 #include "commands/commands.h"
 #include "commands/shell/completions.h"
 
-/* Writes the value of an option: ":MESSAGE:ACTION". A lone space as the action only shows the message. */
+/* Writes the value of an option: ":MESSAGE:ACTION". */
 static Status put_value(Buffer *out, ShellValue value, const char *message, const char *words, Error *err) {
-  static const char *const actions[] = {[SHELL_NOTHING] = "",
-                                        [SHELL_TEXT] = " ",
-                                        [SHELL_FILE] = "_files",
-                                        [SHELL_DIRECTORY] = "_files -/",
-                                        [SHELL_MODEL] = "_auk_checkpoints",
-                                        [SHELL_CHAT] = "_auk_chat_names",
-                                        [SHELL_PROMPT] = "_auk_prompt_names"};
   TRY(buffer_printf(out, err, ":%s:", value == SHELL_WORDS ? "value" : message));
-  if (value < SHELL_WORDS) TRY(buffer_append_string(out, actions[value], err));
+  TRY(buffer_append_string(out, shell_names[value].zsh, err));
   if (value == SHELL_CHAT && words) {
     TRY(buffer_append_string(out, " ", err));
     return completions_put_words(out, words, err);
   }
   if (value < SHELL_WORDS) return STATUS_OK;
-  TRY(buffer_append_string(out, value == SHELL_WORDS ? "(" : " _auk_word_or_file ", err));
   TRY(completions_put_words(out, words, err));
   return value == SHELL_WORDS ? buffer_append_string(out, ")", err) : STATUS_OK;
 }
