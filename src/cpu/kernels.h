@@ -184,12 +184,12 @@ typedef struct {
   void (*search_group)(const float *w, const float *importance, int n, const GroupSearch *search,
                        float *scales, float *zeros);
 
-  /* Rounds n weights of ROUND_OUTPUTS outputs, one after another, by scales[j][ROUND_OUTPUTS] and zeros[j]:
+  /* Rounds n weights of ROUND_OUTPUTS outputs, one after another, by scales[ROUND_OUTPUTS] and zeros:
    *   k = as above for w[j];  codes[j] = k + zero;  errors[j] = (w[j] - scale k) / u[j][j]
    *   w[i] -= u[j][i] * errors[j] for i > j
    * u NULL: errors[j] = w[j] - scale k, and w stays. */
-  void (*round_group)(float *w, int n, const float *u, size_t u_stride, const float *const *scales,
-                      const float *const *zeros, uint8_t *codes, float *errors);
+  void (*round_group)(float *w, int n, const float *u, size_t u_stride, const float *scales,
+                      const float *zeros, uint8_t *codes, float *errors);
 
   /* Moves levels k = code - zero of a group of n weights of ROUND_OUTPUTS outputs, one after another, to
    * lower a loss. h[n][n]: the loss's second derivatives; slopes: minus its first derivatives. For each j:

@@ -83,11 +83,11 @@ static void search_group(const float *w, const float *importance, int n, const G
   }
 }
 
-static void round_group(float *w, int n, const float *u, size_t u_stride, const float *const *scales,
-                        const float *const *zeros, uint8_t *codes, float *errors) {
+static void round_group(float *w, int n, const float *u, size_t u_stride, const float *scales,
+                        const float *zeros, uint8_t *codes, float *errors) {
   for (int at = 0; at < ROUND_OUTPUTS; at += LANES) {
+    const vf scale = vf_load(scales + at), zero = vf_load(zeros + at);
     for (int j = 0; j < n; j++) {
-      const vf scale = vf_load(scales[j] + at), zero = vf_load(zeros[j] + at);
       const vf own = vf_load(w + j * ROUND_OUTPUTS + at), k = round_weight(own, 1 / scale, zero);
       const vi code = __builtin_convertvector(k + zero, vi);
       for (int l = 0; l < LANES; l++) codes[j * ROUND_OUTPUTS + at + l] = (uint8_t)code[l];

@@ -89,17 +89,6 @@ static double sum_of_changes(const Work *work, Rows d, int n_rows, float *produc
 
 /* --- rounding */
 
-/* The pointers of round_group() for a group whose inputs all have the same scales and zero points. */
-typedef struct {
-  const float *scales[128], *zeros[128];
-} Columns;
-
-static Columns alike(int n, const float *scales, const float *zeros) {
-  Columns columns = {0};
-  for (int i = 0; i < n; i++) columns.scales[i] = scales, columns.zeros[i] = zeros;
-  return columns;
-}
-
 /* Rounds the group of inputs that begins at `at`, for a block of outputs. w points at the block's first
  * weight, in rows of n_in; the errors go to errors[n_rows][group]. u: the diagonal block of U at the group,
  * or NULL. */
@@ -114,9 +103,7 @@ static void round_block(const Work *work, int at, int first_out, int n_rows, con
   float *scales = work->rounded->scales + place, *zeros = work->rounded->zeros + place;
   transpose_in(w, n_in, n_rows, group, block);
   work->products->kernels->search_group(block, work->importance + at, group, work->search, scales, zeros);
-  const Columns columns = alike(group, scales, zeros);
-  work->products->kernels->round_group(block, group, u, (size_t)group, columns.scales, columns.zeros, codes,
-                                       error);
+  work->products->kernels->round_group(block, group, u, (size_t)group, scales, zeros, codes, error);
   for (int o = 0; o < n_rows; o++)
     for (int i = 0; i < group; i++)
       work->rounded->codes[(size_t)(first_out + o) * n_in + (size_t)(at + i)] = codes[i * ROUND_OUTPUTS + o];
@@ -200,7 +187,6 @@ static double trial_chunk(const Work *work, int first, int n_rows, float *scratc
   float block[128 * ROUND_OUTPUTS], error[128 * ROUND_OUTPUTS];
   float scales[ROUND_OUTPUTS], zeros[ROUND_OUTPUTS];
   uint8_t codes[128 * ROUND_OUTPUTS];
-  const Columns columns = alike(group, scales, zeros);
   for (int o = 0; o < n_rows; o += ROUND_OUTPUTS) {
     const int n = n_rows - o < ROUND_OUTPUTS ? n_rows - o : ROUND_OUTPUTS;
     for (int at = 0; at < weights->n_in; at += group) {
@@ -209,8 +195,7 @@ static double trial_chunk(const Work *work, int first, int n_rows, float *scratc
       for (int i = 0; i < group; i++)
         for (int k = 0; k < ROUND_OUTPUTS; k++) block[i * ROUND_OUTPUTS + k] *= factors[i];
       work->products->kernels->search_group(block, work->importance + at, group, work->search, scales, zeros);
-      work->products->kernels->round_group(block, group, NULL, 0, columns.scales, columns.zeros, codes,
-                                           error);
+      work->products->kernels->round_group(block, group, NULL, 0, scales, zeros, codes, error);
       for (int i = 0; i < group; i++)
         for (int k = 0; k < ROUND_OUTPUTS; k++) error[i * ROUND_OUTPUTS + k] *= inverse[i];
       transpose_out(error, n, group, d.at + (size_t)o * n_in + (size_t)at, n_in);
