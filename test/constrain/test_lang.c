@@ -5,6 +5,7 @@
 #define PCRE2_CODE_UNIT_WIDTH 8
 #include <pcre2.h>
 
+#include "base/hash64.h"
 #include "base/utf8.h"
 #include "constrain/lang/lang_internal.h"
 #include "constrain/lang/numbers.h"
@@ -323,6 +324,20 @@ TEST_WITH(open_langs, close_langs, many_assertions_take_little_work) {
   assert_true(langs.lists_count < 20000);
   assert_true(has(lang, "9007") && has(lang, "97000"));
   assert_true(!has(lang, "979") && !has(lang, "8007") && !has(lang, "9000") && !has(lang, "7a"));
+}
+
+/* Sets are found by a hash for which equal hashes can be made: these two have one. */
+TEST_WITH(open_langs, close_langs, sets_of_equal_hash_are_two) {
+  static CharRange ranges[2][8] = {
+      {{0x2613, 0x4acc}, {0x9000, 0x9001}, {0x9003, 0x9004}, {0x9006, 0x9007}, {0x25a55, 0xf5e7f}},
+      {{0x2830, 0x334e}, {0x9000, 0x9001}, {0x9003, 0x9004}, {0x9006, 0x9007}, {0x10000, 0x90000}}};
+  for (int i = 0; i < 6; i++)
+    ranges[i % 2][5 + i / 2].first = ranges[i % 2][5 + i / 2].last = 0x10f001 + i / 2 * 2;
+  assert_int_equal(hash64(ranges[0], sizeof ranges[0], 0), hash64(ranges[1], sizeof ranges[1], 0));
+  const CharSet wide = {ranges[0], 8, 8}, narrow = {ranges[1], 8, 8};
+  const Lang first = lang_charset(&langs, &wide), second = lang_charset(&langs, &narrow);
+  assert_true(has(first, "\u3900") && !has(second, "\u3900"));
+  assert_true(first == lang_charset(&langs, &wide) && second == lang_charset(&langs, &narrow));
 }
 
 /* After dots the expression has one counter, not one for each way to divide the text. */

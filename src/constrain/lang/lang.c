@@ -788,6 +788,7 @@ void langs_close(Langs *langs) {
   free(langs->sets);
   key_table_release(&langs->sets_by_content);
   key_table_release(&langs->charsets);
+  arena_release(&langs->charset_ranges);
   free(langs->divisors);
   free(langs->stack);
   *langs = (Langs){.round = 0};

@@ -46,7 +46,8 @@ typedef struct {
   ByteSet *sets; /* [sets_count] */
   size_t sets_count, sets_capacity;
   KeyTable sets_by_content;
-  KeyTable charsets;        /* languages that lang_charset() made, by a hash of the set */
+  KeyTable charsets;        /* sets whose languages lang_charset() made, by a hash */
+  Arena charset_ranges;     /* their memory */
   struct Divisor *divisors; /* [divisors_count] of the MULTIPLE expressions, multiple.c */
   size_t divisors_count, divisors_capacity;
   ByteClasses classes;

@@ -44,15 +44,29 @@ Lang lang_characters(Langs *langs, uint32_t first, uint32_t last) {
   return lang_declare_text(langs, made);
 }
 
+/* A set of characters whose language is made. */
+typedef struct {
+  Lang lang;
+  size_t count;
+  CharRange ranges[]; /* [count] */
+} KnownSet;
+
 Lang lang_charset(Langs *langs, const CharSet *set) {
-  const uint64_t hash =
-      hash64(set->count ? (const void *)set->ranges : "", set->count * sizeof *set->ranges, 0);
-  const KeyEntry *known = key_table_find(&langs->charsets, hash);
-  if (known) return known->value.number;
-  const size_t start = langs->n_stack;
+  const CharRange none = {0}, *ranges = set->count ? set->ranges : &none;
+  const size_t size = set->count * sizeof *ranges, start = langs->n_stack;
+  const uint64_t hash = hash64(ranges, size, 0);
+  for (const KeyEntry *e = key_table_find(&langs->charsets, hash); e;
+       e = key_table_next(&langs->charsets, e)) {
+    const KnownSet *known = e->value.pointer;
+    if (known->count == set->count && memcmp(known->ranges, ranges, size) == 0) return known->lang;
+  }
   for (size_t i = 0; i < set->count; i++)
-    lang_push(langs, lang_characters(langs, set->ranges[i].first, set->ranges[i].last));
+    lang_push(langs, lang_characters(langs, ranges[i].first, ranges[i].last));
   const Lang made = lang_declare_text(langs, lang_join_pushed(langs, start, lang_or_all));
-  key_table_add(&langs->charsets, (KeyEntry){hash, {.number = made}});
+  KnownSet *kept = arena_alloc(&langs->charset_ranges, 1, sizeof *kept + size, NULL);
+  if (!kept) return made;
+  *kept = (KnownSet){.lang = made, .count = set->count};
+  memcpy(kept->ranges, ranges, size);
+  key_table_add(&langs->charsets, (KeyEntry){hash, {kept}});
   return made;
 }
