@@ -50,6 +50,7 @@ SCENARIOS = [
      '{"prompt": "Tim"}\n{"messages": [{"role": "user", "content": "Lily"}]}\n'),
     ("choose", ["-m", MODEL, "-p", "Once", "--choose", "a,the dog"], None),
     ("tokenize", ["tokenize", "-m", MODEL, "-p", "Once upon a time"], None),
+    ("schema", ["schema", '{{"uniqueItems": true, "items": {{"enum": [1, "x"]}}, "pattern": "a"}}'], '[1, "x"]'),
     ("eval", ["eval", "-m", MODEL, "-f", "{dir}/text", "--logits-out", "{out}"], None),
     ("pack", ["pack", MODEL, "-o", "{out}"], None),
     ("rules", ["eval", "-m", LAYOUTS / "packed-mixed", "-f", "{dir}/text", "--logits-out", "{out}"], None),

@@ -39,7 +39,7 @@ static uint32_t find(Machine *m, Lex lex) {
 /* find() for languages at the end of lex_langs; they stay only if the state is new. */
 static uint32_t find_with_langs(Machine *m, Lex lex) {
   uint32_t found = find(m, lex);
-  if (m->lexes[found].langs != lex.langs) m->lex_langs_count = lex.langs;
+  if (found == LEX_NONE || m->lexes[found].langs != lex.langs) m->lex_langs_count = lex.langs;
   return found;
 }
 
