@@ -228,6 +228,8 @@ static uint32_t text_lex(Machine *m, const Frame *frame, JsonKind kind, uint32_t
   if (kind == JSON_STRING) {
     langs[0] = langs[0] == LANG_ALL ? lang_any_text(l) : lang_text(l, langs[0]);
   } else if (langs[0] == LANG_ALL && !judged) {
+    if (m->set->any_number == LANG_UNKNOWN)
+      m->set->any_number = numbers_any((Numbers){l, m->set->options.exponents});
     langs[0] = m->set->any_number;
   } else { /* verdicts are right only for numbers in bounded_number */
     langs[0] = lang_and(l, langs[0], m->set->bounded_number);

@@ -212,11 +212,10 @@ static Status compile_all(SchemaSet *set, Error *err) {
   uint32_t number;
   TRY(langs_open(&set->langs, err));
   TRY(formulas_open(&set->formulas, err));
-  set->any_number = numbers_any(numbers);
   set->bounded_number = numbers_bounded(numbers);
   if (set->options.plain_integers)
     set->bounded_number = without_zero_fraction(&set->langs, set->bounded_number);
-  set->integers = LANG_UNKNOWN;
+  set->any_number = set->integers = LANG_UNKNOWN;
   TRY(add(set, (Schema){.compiled = true}, "", &number, err));
   TRY(add(set, (Schema){.compiled = true}, "", &number, err));
   set->schemas[SCHEMA_FALSE].kinds = 0;
