@@ -186,27 +186,26 @@ Status state_wait(BackendState *s, Error *err) {
 /* Copies rows of n_heads KV heads between a part of a layer's cache and the host. On the host, heads are
  * n_rows rows apart. */
 static Status copy_rows(BackendState *s, TokenRange span, int layer, CachePart part, int n_heads, char *host,
-                        size_t n_rows, bool to_host, Error *err) {
+                        size_t n_rows, CopyDirection direction, Error *err) {
   const LayerConfig own = config_layer(&s->loaded->model->config, layer);
   const size_t row = state_part_bytes(s->options.kv, own.head_dim, part), run = (size_t)span.n_tokens * row,
                host_pitch = n_rows * row, cache_pitch = (size_t)page_positions(&s->options) * row;
   char *cache = (char *)s->layers[layer].cache[part] + (size_t)span.pos * row;
   const cudaError_t error =
-      to_host ? cudaMemcpy2DAsync(host, host_pitch, cache, cache_pitch, run, (size_t)n_heads,
-                                  cudaMemcpyDeviceToHost, s->loaded->stream)
-              : cudaMemcpy2DAsync(cache, cache_pitch, host, host_pitch, run, (size_t)n_heads,
-                                  cudaMemcpyHostToDevice, s->loaded->stream);
+      direction == TO_HOST ? cudaMemcpy2DAsync(host, host_pitch, cache, cache_pitch, run, (size_t)n_heads,
+                                               cudaMemcpyDeviceToHost, s->loaded->stream)
+                           : cudaMemcpy2DAsync(cache, cache_pitch, host, host_pitch, run, (size_t)n_heads,
+                                               cudaMemcpyHostToDevice, s->loaded->stream);
   return cuda_status(error, "cannot copy keys and values", err);
 }
 
-/* Heads are page_positions() rows apart in the cache, and n_stored rows on the host (0: as many as are
- * copied). The host has values even where the cache has only keys (state_keys_are_values()). */
-Status state_kv_copy(BackendState *s, TokenRange span, int layer, int n_stored, char *host, int first_head,
-                     int n_heads, Error *err) {
+/* Heads are page_positions() rows apart in the cache. The host has values even where the cache has only keys
+ * (state_keys_are_values()). */
+Status state_copy_heads(BackendState *s, CopyDirection direction, TokenRange span, int layer, int n,
+                        char *host, int first_head, int n_heads, Error *err) {
   const ModelConfig *c = &s->loaded->model->config;
   const LayerConfig own = config_layer(c, layer);
-  const size_t n_rows = n_stored > 0 ? (size_t)n_stored : (size_t)span.n_tokens;
-  const bool to_host = n_stored == 0;
+  const size_t n_rows = (size_t)n;
   TRY(cuda_status(cudaSetDevice(s->loaded->gpu), "cannot use it", err));
   for (CachePart part = 0; part < INDEX_KEYS; part++) {
     const size_t pitch = n_rows * state_part_bytes(s->options.kv, own.head_dim, part);
@@ -214,27 +213,22 @@ Status state_kv_copy(BackendState *s, TokenRange span, int layer, int n_stored, 
     char *rows = host + (size_t)first_head * pitch;
     host += (size_t)n_heads * pitch;
     if (part == VALUE_SCALES && state_keys_are_values(c)) { /* the cache has no such scales */
-      if (to_host) memset(rows, 0, (size_t)own.n_kv_heads * pitch);
+      if (direction == TO_HOST) memset(rows, 0, (size_t)own.n_kv_heads * pitch);
       continue;
     }
-    TRY(copy_rows(s, span, layer, part, own.n_kv_heads, rows, n_rows, to_host, err));
+    TRY(copy_rows(s, span, layer, part, own.n_kv_heads, rows, n_rows, direction, err));
     if (own.n_cache_heads == own.n_kv_heads) continue;
     const CachePart index = part == KEYS ? INDEX_KEYS : INDEX_VALUES;
-    TRY(copy_rows(s, span, layer, index, 1, host, n_rows, to_host, err));
+    TRY(copy_rows(s, span, layer, index, 1, host, n_rows, direction, err));
     host += pitch;
   }
   return state_wait(s, err);
 }
 
-Status state_kv_read(BackendState *s, TokenRange span, int layer, void *out, Error *err) {
+Status state_kv_copy(BackendState *s, CopyDirection direction, TokenRange span, int layer, int n, void *host,
+                     Error *err) {
   const int n_heads = config_layer(&s->loaded->model->config, layer).n_kv_heads;
-  return state_kv_copy(s, span, layer, 0, out, 0, n_heads, err);
-}
-
-Status state_kv_write(BackendState *s, TokenRange span, int layer, int n_stored, const void *from,
-                      Error *err) {
-  const int n_heads = config_layer(&s->loaded->model->config, layer).n_kv_heads;
-  return state_kv_copy(s, span, layer, n_stored, (char *)from, 0, n_heads, err);
+  return state_copy_heads(s, direction, span, layer, n, host, 0, n_heads, err);
 }
 
 /* --- recurrent states: slot -1 is the current one */
@@ -291,8 +285,8 @@ static int list_runs(const ModelConfig *part, int layer, int n_gpus, Run runs[MA
   return n;
 }
 
-Status state_copy_kept(BackendState *s, int slot, int layer, void *host, bool to_host, int rank, int n_gpus,
-                       Error *err) {
+Status state_copy_part(BackendState *s, CopyDirection direction, int slot, int layer, void *host, int rank,
+                       int n_gpus, Error *err) {
   const ModelConfig *c = &s->loaded->model->config;
   float *kept = slot_states(s, slot) + s->layers[layer].recurrent;
   Run runs[MAX_RUNS];
@@ -302,20 +296,17 @@ Status state_copy_kept(BackendState *s, int slot, int layer, void *host, bool to
     float *own = kept + runs[i].own, *place = (float *)host + runs[i].first + (size_t)rank * runs[i].n;
     const size_t bytes = runs[i].n * sizeof(float);
     const cudaError_t error =
-        to_host ? cudaMemcpyAsync(place, own, bytes, cudaMemcpyDeviceToHost, s->loaded->stream)
-                : cudaMemcpyAsync(own, place, bytes, cudaMemcpyHostToDevice, s->loaded->stream);
+        direction == TO_HOST ? cudaMemcpyAsync(place, own, bytes, cudaMemcpyDeviceToHost, s->loaded->stream)
+                             : cudaMemcpyAsync(own, place, bytes, cudaMemcpyHostToDevice, s->loaded->stream);
     TRY(cuda_status(error, "cannot copy recurrent states", err));
   }
   return state_wait(s, err);
 }
 
-Status state_read(BackendState *s, int slot, int layer, void *out, Error *err) {
-  memset(out, 0, state_recurrent_bytes(&s->loaded->model->config, layer)); /* the gaps between runs stay 0 */
-  return state_copy_kept(s, slot, layer, out, true, 0, 1, err);
-}
-
-Status state_write(BackendState *s, int slot, int layer, const void *from, Error *err) {
-  return state_copy_kept(s, slot, layer, (void *)from, false, 0, 1, err);
+Status state_copy(BackendState *s, CopyDirection direction, int slot, int layer, void *host, Error *err) {
+  const size_t bytes = state_recurrent_bytes(&s->loaded->model->config, layer);
+  if (direction == TO_HOST) memset(host, 0, bytes); /* the gaps between runs stay 0 */
+  return state_copy_part(s, direction, slot, layer, host, 0, 1, err);
 }
 
 /* --- hidden states for a drafter: `taps` has them divided by residual_scale, as x is, and state_read_taps()

@@ -36,14 +36,14 @@ typedef struct {
 } RowPicks;
 
 /* Parts of a layer's cache, each [n_kv_heads][page_positions()][numbers] or, with several sequences,
- * [n_pages][n_kv_heads][KV_PAGE_TOKENS][numbers]. The first four are in the order of kv_read(). */
+ * [n_pages][n_kv_heads][KV_PAGE_TOKENS][numbers]. The first four are in the order of kv_copy(). */
 typedef enum {
   KEYS,
   KEY_SCALES, /* only with KV_Q8 */
   VALUES,
   VALUE_SCALES, /* only with KV_Q8 */
   /* Only with an indexer (ops/index.h); each has one KV head. INDEX_KEYS has the key of a block of positions
-   * in the row of the block's last position. INDEX_VALUES has each position's index key. kv_read() puts
+   * in the row of the block's last position. INDEX_VALUES has each position's index key. kv_copy() puts
    * INDEX_KEYS after the heads of KEYS, and INDEX_VALUES after those of VALUES. */
   INDEX_KEYS,
   INDEX_VALUES,
@@ -264,30 +264,26 @@ int qkv_outputs(const ModelConfig *config, const LayerConfig *layer);
 /* The first output of the index queries among a layer's projections: after q, k, v and the gates. */
 int state_index_outputs(const ModelConfig *config, const LayerConfig *layer);
 
-/* The backend's recurrent_bytes, state_save, state_restore, state_read and state_write. */
+/* The backend's recurrent_bytes, state_save, state_restore and state_copy. */
 size_t state_recurrent_bytes(const ModelConfig *config, int layer);
 /* The floats of a layer's n-grams. They follow the layer's other recurrent state. */
 float *state_of_ngrams(const BackendState *s, int layer);
 Status state_save(BackendState *s, int slot, Error *err);
 Status state_restore(BackendState *s, int slot, Error *err);
-Status state_read(BackendState *s, int slot, int layer, void *out, Error *err);
-Status state_write(BackendState *s, int slot, int layer, const void *from, Error *err);
+Status state_copy(BackendState *s, CopyDirection direction, int slot, int layer, void *host, Error *err);
 /* Copies this GPU's part of a layer's recurrent state between a slot and the host. This is GPU `rank` of
  * n_gpus. The host's layout is that of a model on one GPU (state.c, Run). Any thread may call this. Waits for
  * the copy. */
-Status state_copy_kept(BackendState *s, int slot, int layer, void *host, bool to_host, int rank, int n_gpus,
-                       Error *err);
+Status state_copy_part(BackendState *s, CopyDirection direction, int slot, int layer, void *host, int rank,
+                       int n_gpus, Error *err);
 
-/* The backend's kv_read and kv_write. */
-Status state_kv_read(BackendState *s, TokenRange span, int layer, void *out, Error *err);
-Status state_kv_write(BackendState *s, TokenRange span, int layer, int n_stored, const void *from,
-                      Error *err);
-/* Copies a layer's cache between device and host. `host` has n_heads KV heads, laid out as for kv_read(); the
- * device has some of them, from first_head on. n_stored 0: copies to the host. n_stored > 0: copies the first
- * span.n_tokens of the host's n_stored tokens to the device. Any thread may call this: it sets the thread's
- * device. Waits for the copy. */
-Status state_kv_copy(BackendState *s, TokenRange span, int layer, int n_stored, char *host, int first_head,
-                     int n_heads, Error *err);
+/* The backend's kv_copy. */
+Status state_kv_copy(BackendState *s, CopyDirection direction, TokenRange span, int layer, int n, void *host,
+                     Error *err);
+/* The same for some of the host's n_heads KV heads: those of this device, from first_head on. Any thread may
+ * call this: it sets the thread's device. Waits for the copy. */
+Status state_copy_heads(BackendState *s, CopyDirection direction, TokenRange span, int layer, int n,
+                        char *host, int first_head, int n_heads, Error *err);
 
 /* The layer's attention without what depends on the call: `past` is 0. */
 Attention state_attention(const BackendState *s, int layer);

@@ -638,24 +638,17 @@ static Status read_taps(BackendState *state, int row, int n, float *out, Error *
 
 /* --- the cache: on the host, keys of the heads of all parts in order, their scales, values, their scales */
 
-static Status copy_kv(SeveralState *s, TokenRange span, int layer, int n_stored, char *host, Error *err) {
+static Status copy_kv(BackendState *state, CopyDirection direction, TokenRange span, int layer, int n,
+                      void *host, Error *err) {
+  SeveralState *s = state_of(state);
   const int n_heads = config_layer(&s->loaded->model->config, layer).n_kv_heads;
   if (s->loaded->ranks)
     return error_set(err, STATUS_FAILED, "keys and values of several processes cannot be kept");
   for (int i = 0; i < s->n_parts; i++) {
     const int first = model_part_kv_head(n_heads, i, s->n_parts);
-    TRY(state_kv_copy(s->parts[i], span, layer, n_stored, host, first, n_heads, err));
+    TRY(state_copy_heads(s->parts[i], direction, span, layer, n, host, first, n_heads, err));
   }
   return STATUS_OK;
-}
-
-static Status kv_read(BackendState *s, TokenRange span, int layer, void *out, Error *err) {
-  return copy_kv(state_of(s), span, layer, 0, out, err);
-}
-
-static Status kv_write(BackendState *s, TokenRange span, int layer, int n_stored, const void *from,
-                       Error *err) {
-  return copy_kv(state_of(s), span, layer, n_stored, (char *)from, err);
 }
 
 /* --- recurrent states */
@@ -674,22 +667,16 @@ static Status restore_states(BackendState *state, int slot, Error *err) {
   return STATUS_OK;
 }
 
-static Status copy_kept(SeveralState *s, int slot, int layer, void *host, bool to_host, Error *err) {
+static Status copy_states(BackendState *state, CopyDirection direction, int slot, int layer, void *host,
+                          Error *err) {
+  SeveralState *s = state_of(state);
   if (s->loaded->ranks)
     return error_set(err, STATUS_FAILED, "recurrent states of several processes cannot be kept on disk");
+  const size_t bytes = state_recurrent_bytes(&s->loaded->model->config, layer);
+  if (direction == TO_HOST) memset(host, 0, bytes); /* the parts leave gaps */
   for (int i = 0; i < s->n_parts; i++)
-    TRY(state_copy_kept(s->parts[i], slot, layer, host, to_host, i, s->n_parts, err));
+    TRY(state_copy_part(s->parts[i], direction, slot, layer, host, i, s->n_parts, err));
   return STATUS_OK;
-}
-
-static Status read_states(BackendState *state, int slot, int layer, void *out, Error *err) {
-  SeveralState *s = state_of(state);
-  memset(out, 0, state_recurrent_bytes(&s->loaded->model->config, layer)); /* copy_kept() skips padding */
-  return copy_kept(s, slot, layer, out, true, err);
-}
-
-static Status write_states(BackendState *s, int slot, int layer, const void *from, Error *err) {
-  return copy_kept(state_of(s), slot, layer, (void *)from, false, err);
 }
 
 /* --- pages */
@@ -753,14 +740,12 @@ const Backend cuda_several_backend = {
     .open = open_session,
     .close = close_session,
     .read_logits = read_logits,
-    .kv_read = kv_read,
-    .kv_write = kv_write,
+    .kv_copy = copy_kv,
     .arithmetic = arithmetic,
     .recurrent_bytes = state_recurrent_bytes,
     .state_save = save_states,
     .state_restore = restore_states,
-    .state_read = read_states,
-    .state_write = write_states,
+    .state_copy = copy_states,
     .fused_step = whole_step,
     .wait_token = wait_for_token,
     .drain = drain,

@@ -267,8 +267,8 @@ size_t cpu_recurrent_bytes(const ModelConfig *config, int layer);
 size_t cpu_all_recurrent_bytes(const ModelConfig *config);
 Status cpu_state_save(BackendState *state, int slot, Error *err);
 Status cpu_state_restore(BackendState *state, int slot, Error *err);
-Status cpu_state_read(BackendState *state, int slot, int layer, void *out, Error *err);
-Status cpu_state_write(BackendState *state, int slot, int layer, const void *from, Error *err);
+Status cpu_state_copy(BackendState *state, CopyDirection direction, int slot, int layer, void *host,
+                      Error *err);
 /* The operations norm_delta_rule and norm_short_conv without their norm. They write the layer's output before
  * o to state->q, or with delta_beside to state->beside. `from`: [range.n_tokens][plan.hidden]. */
 void cpu_delta_rule(BackendState *state, TokenRange range, int layer, const float *from);
@@ -343,10 +343,9 @@ Status cpu_sample_rows(BackendState *state, Sampler *const *samplers, int n, int
 Status cpu_set_pages(BackendState *state, int sequence, int first, const int32_t *pages, int n, Error *err);
 Status cpu_copy_page(BackendState *state, int from, int to, Error *err);
 
-/* Backend's kv_read() and kv_write() (kv_rows.c). */
-Status kv_rows_read(BackendState *state, TokenRange range, int layer, void *out, Error *err);
-Status kv_rows_write(BackendState *state, TokenRange range, int layer, int n_stored, const void *from,
-                     Error *err);
+/* Backend's kv_copy() (kv_rows.c). */
+Status kv_rows_copy(BackendState *state, CopyDirection direction, TokenRange range, int layer, int n_stored,
+                    void *host, Error *err);
 
 /* BackendProbe.measure_machine: memory bandwidth only. */
 Status cpu_measure_machine(const BackendOptions *options, MachineRates *rates, Error *err);

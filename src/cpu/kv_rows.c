@@ -1,5 +1,5 @@
 /* kv_rows.c - finds the cache of a KV head, and copies keys and values between a session's cache and rows of
- * tokens (backend.h, kv_read).
+ * tokens (backend.h, kv_copy).
  *
  * Called by: session.c and quantize/calibration.c through cpu_backend; state_kv_head() by the files that use
  * the cache. The cache has V in padded rows, and K transposed in blocks of KEY_BLOCK keys (kernels.h):
@@ -27,10 +27,8 @@ KvHead state_kv_head(const BackendState *state, int sequence, int layer, int kv_
                   .pages = pages};
 }
 
-typedef enum { CACHE_TO_ROWS, ROWS_TO_CACHE } Direction;
-
-static void copy(Direction direction, void *in_cache, void *in_rows, size_t n) {
-  if (direction == CACHE_TO_ROWS)
+static void copy(CopyDirection direction, void *in_cache, void *in_rows, size_t n) {
+  if (direction == TO_HOST)
     memcpy(in_rows, in_cache, n);
   else
     memcpy(in_cache, in_rows, n);
@@ -38,8 +36,8 @@ static void copy(Direction direction, void *in_cache, void *in_rows, size_t n) {
 
 /* Copies keys [first, first + n) of one block from or to rows that are `step` bytes apart. Callers pass
  * `size`, the bytes of a number, as a constant, so that one instruction copies a number. */
-static inline void transpose_block(Direction direction, uint8_t *block, size_t first, size_t n, size_t dim,
-                                   size_t size, uint8_t *rows, size_t step) {
+static inline void transpose_block(CopyDirection direction, uint8_t *block, size_t first, size_t n,
+                                   size_t dim, size_t size, uint8_t *rows, size_t step) {
   for (size_t d = 0; d < dim; d++) {
     for (size_t key = 0; key < n; key++)
       copy(direction, block + (d * KEY_BLOCK + first + key) * size, rows + key * step + d * size, size);
@@ -47,7 +45,7 @@ static inline void transpose_block(Direction direction, uint8_t *block, size_t f
 }
 
 /* Copies the scales of a range of keys; rows hold kv_key_scales() scales for each key. */
-static void copy_key_scales(Direction direction, const KvHead *kv, TokenRange range, uint8_t *rows) {
+static void copy_key_scales(CopyDirection direction, const KvHead *kv, TokenRange range, uint8_t *rows) {
   const size_t n = (size_t)kv_key_scales(kv->type, kv->head_dim);
   for (int i = 0; i < range.n_tokens; i++, rows += n * KV_SCALE_BYTES) {
     const size_t place = (size_t)kv_place(kv, range.pos + i);
@@ -57,7 +55,7 @@ static void copy_key_scales(Direction direction, const KvHead *kv, TokenRange ra
   }
 }
 
-static void copy_keys(Direction direction, const KvHead *kv, TokenRange range, uint8_t *rows) {
+static void copy_keys(CopyDirection direction, const KvHead *kv, TokenRange range, uint8_t *rows) {
   const size_t dim = (size_t)kv->head_dim, size = kv_number_bytes(kv->type), step = dim * size;
   for (size_t at = (size_t)range.pos, end = at + (size_t)range.n_tokens; at < end;) {
     size_t first = at % KEY_BLOCK, n = KEY_BLOCK - first < end - at ? KEY_BLOCK - first : end - at;
@@ -73,7 +71,7 @@ static void copy_keys(Direction direction, const KvHead *kv, TokenRange range, u
 }
 
 /* Copies a range of values, and of their scales if `scales` is not NULL. */
-static void copy_values(Direction direction, const KvHead *kv, TokenRange range, uint8_t *rows,
+static void copy_values(CopyDirection direction, const KvHead *kv, TokenRange range, uint8_t *rows,
                         uint8_t *scales) {
   const size_t row = (size_t)kv->head_dim * kv_number_bytes(kv->type),
                width = (size_t)kv->v_width * kv_number_bytes(kv->type);
@@ -84,16 +82,15 @@ static void copy_values(Direction direction, const KvHead *kv, TokenRange range,
   }
 }
 
-/* Copies keys, values and scales of `range` from or to `bytes`, which has room for n_stored tokens. */
-static void move(Direction direction, BackendState *state, TokenRange range, int layer, int n_stored,
-                 uint8_t *bytes) {
+Status kv_rows_copy(BackendState *state, CopyDirection direction, TokenRange range, int layer, int n_stored,
+                    void *host, Error *err) {
   const LayerConfig own = config_layer(&state->loaded->model->config, layer);
   const KvType type = state->options.kv;
   const size_t n = (size_t)n_stored, heads = (size_t)own.n_cache_heads,
                numbers = n * (size_t)own.head_dim * kv_number_bytes(type),
                k_scales = n * kv_key_bytes(type, own.head_dim) - numbers,
                v_scales = n * kv_value_bytes(type, own.head_dim) - numbers;
-  uint8_t *keys = bytes, *of_keys = keys + heads * numbers, *values = of_keys + heads * k_scales,
+  uint8_t *keys = host, *of_keys = keys + heads * numbers, *values = of_keys + heads * k_scales,
           *of_values = values + heads * numbers;
   for (size_t i = 0; i < heads; i++) {
     KvHead kv = state_kv_head(state, 0, layer, (int)i);
@@ -101,16 +98,5 @@ static void move(Direction direction, BackendState *state, TokenRange range, int
     if (k_scales) copy_key_scales(direction, &kv, range, of_keys + i * k_scales);
     copy_values(direction, &kv, range, values + i * numbers, v_scales ? of_values + i * v_scales : NULL);
   }
-}
-
-Status kv_rows_read(BackendState *state, TokenRange range, int layer, void *out, Error *err) {
-  move(CACHE_TO_ROWS, state, range, layer, range.n_tokens, out);
-  return STATUS_OK;
-}
-
-/* `from` is only read. */
-Status kv_rows_write(BackendState *state, TokenRange range, int layer, int n_stored, const void *from,
-                     Error *err) {
-  move(ROWS_TO_CACHE, state, range, layer, n_stored, (uint8_t *)from);
   return STATUS_OK;
 }

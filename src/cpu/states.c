@@ -72,14 +72,10 @@ Status cpu_state_restore(BackendState *state, int slot, Error *err) {
   return STATUS_OK;
 }
 
-Status cpu_state_read(BackendState *state, int slot, int layer, void *out, Error *err) {
-  memcpy(out, layer_of(state, kept(state, slot), layer),
-         cpu_recurrent_bytes(&state->loaded->model->config, layer));
-  return STATUS_OK;
-}
-
-Status cpu_state_write(BackendState *state, int slot, int layer, const void *from, Error *err) {
-  memcpy(layer_of(state, kept(state, slot), layer), from,
-         cpu_recurrent_bytes(&state->loaded->model->config, layer));
+Status cpu_state_copy(BackendState *state, CopyDirection direction, int slot, int layer, void *host,
+                      Error *err) {
+  float *own = layer_of(state, kept(state, slot), layer);
+  const bool reads = direction == TO_HOST;
+  memcpy(reads ? host : own, reads ? own : host, cpu_recurrent_bytes(&state->loaded->model->config, layer));
   return STATUS_OK;
 }

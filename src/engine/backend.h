@@ -73,6 +73,8 @@ enum { MAX_TAPS = 8, GUESS_ROWS = 15 };
 
 enum { TOKEN_PICKED = -1 }; /* TokenRange.ids */
 
+typedef enum { TO_HOST, FROM_HOST } CopyDirection; /* FROM_HOST only reads the host's memory */
+
 /* Layers after which a step keeps the residual stream of its rows, for a drafter (drafters/drafter.h). */
 typedef struct {
   int n;                /* 0: none */
@@ -240,7 +242,7 @@ typedef struct Backend {
   Status (*memory)(const Model *model, const BackendOptions *options, DeviceMemory *memory, Error *err);
   bool prepares_experts; /* calls model_prepare_expert() before it reads an expert */
   /* Only the thread that loads a model uses the model and its states: CUDA's current device belongs to a
-   * thread. Other threads may call kv_write() and state_write(), and may use other models at the same
+   * thread. Other threads may call kv_copy() and state_copy(), and may use other models at the same
    * time. */
   Status (*load)(const Model *model, const BackendOptions *options, BackendModel **loaded, Error *err);
   void (*unload)(BackendModel *loaded);
@@ -251,16 +253,14 @@ typedef struct Backend {
   /* Copies row `row` of the logits that OP_LOGITS made last to out[vocab_size] on the host. */
   Status (*read_logits)(BackendState *state, int row, float *out, Error *err);
 
-  /* kv_read() and kv_write() copy the keys and values of n tokens in a layer with a cache of its own, in this
-   * layout: keys [n_cache_heads][n][head_dim] of the cache's type and, with KV_Q8, their scales
+  /* Copies the keys and values of a range, of any length within n_ctx, in a layer with a cache of its own.
+   * The host has room for n >= range.n_tokens tokens, the range's first, in this layout: keys
+   * [n_cache_heads][n][head_dim] of the cache's type and, with KV_Q8, their scales
    * [n_cache_heads][n][kv_key_scales()]; then values [n_cache_heads][n][head_dim] and their scales
-   * [n_cache_heads][n]. With KV_Q8 a GPU stores q + 128 where a CPU stores q. kv_read() copies the keys and
-   * values of a range (of any length within n_ctx) to the host. kv_write() puts the first range.n_tokens of
-   * n_stored tokens into the cache; threads may call kv_write() at the same time for different layers or
-   * positions. NULL: not supported. */
-  Status (*kv_read)(BackendState *state, TokenRange range, int layer, void *out, Error *err);
-  Status (*kv_write)(BackendState *state, TokenRange range, int layer, int n_stored, const void *from,
-                     Error *err);
+   * [n_cache_heads][n]. With KV_Q8 a GPU stores q + 128 where a CPU stores q. Threads may copy from the host
+   * at the same time for different layers or positions. NULL: not supported. */
+  Status (*kv_copy)(BackendState *state, CopyDirection direction, TokenRange range, int layer, int n,
+                    void *host, Error *err);
   /* Writes to out[size] a text that names all that the bits of keys and values depend on, besides the model,
    * the ids and the cache's type. */
   Status (*arithmetic)(const BackendModel *loaded, char *out, size_t size, Error *err);
@@ -290,14 +290,13 @@ typedef struct Backend {
    * tokens that were computed last. A step at position 0 begins with an empty state. recurrent_bytes(): bytes
    * of one layer's state, 0 if it has none. state_save() keeps the current state in a slot of open()'s
    * n_slots. state_restore() makes a slot's state the current one. Both run in the order of steps. NULL: the
-   * backend refuses models with such layers. state_read() copies one layer's part of a slot to the host, in
-   * the device's layout; state_write() puts it back. Threads may call state_write() at the same time for
-   * different layers. */
+   * backend refuses models with such layers. state_copy() copies one layer's part of a slot, in the device's
+   * layout. Threads may copy from the host at the same time for different layers. */
   size_t (*recurrent_bytes)(const ModelConfig *config, int layer);
   Status (*state_save)(BackendState *state, int slot, Error *err);
   Status (*state_restore)(BackendState *state, int slot, Error *err);
-  Status (*state_read)(BackendState *state, int slot, int layer, void *out, Error *err);
-  Status (*state_write)(BackendState *state, int slot, int layer, const void *from, Error *err);
+  Status (*state_copy)(BackendState *state, CopyDirection direction, int slot, int layer, void *host,
+                       Error *err);
   /* For several sequences (StateOptions.n_sequences); calls run in the order of steps. page_tokens 0: none.
    * set_pages() puts pages[0 .. n) into a sequence's page table, from its entry `first` on: entry i is the
    * page of positions i * page_tokens on. Sequences may share a page that no step writes to. copy_page()

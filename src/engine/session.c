@@ -128,7 +128,7 @@ void session_close(Session *s) {
 
 SessionView session_view(const Session *s) {
   /* A drafter that reads hidden states needs those of every token, and restored tokens have none. */
-  const bool stores = s->backend->kv_read && s->backend->kv_write && s->sizes.taps.n == 0;
+  const bool stores = s->backend->kv_copy && s->sizes.taps.n == 0;
   return (SessionView){.n_past = s->n_past,
                        .n_ctx = s->n_ctx,
                        .n_held = s->n_held,
@@ -379,29 +379,19 @@ void session_state_drop(Session *s, int slot) {
   s->kept.pos[slot] = 0;
 }
 
-Status session_state_read(Session *s, int slot, int layer, void *out, Error *err) {
-  return s->state_bytes[layer] ? s->backend->state_read(s->state, slot, layer, out, err) : STATUS_OK;
+Status session_state_copy(Session *s, CopyDirection direction, int slot, int layer, void *host, Error *err) {
+  return s->state_bytes[layer] ? s->backend->state_copy(s->state, direction, slot, layer, host, err)
+                               : STATUS_OK;
 }
 
-Status session_state_write(Session *s, int slot, int layer, const void *from, Error *err) {
-  return s->state_bytes[layer] ? s->backend->state_write(s->state, slot, layer, from, err) : STATUS_OK;
-}
-
-Status session_kv_read(Session *s, TokenRange range, int layer, void *out, Error *err) {
-  if (range.pos < 0 || range.n_tokens < 1 || range.n_tokens > s->n_past - range.pos)
-    return error_set(err, STATUS_FAILED, "keys of %d tokens from %d on, the session holds %d", range.n_tokens,
-                     range.pos, s->n_past);
-  if (s->kv_bytes[layer] == 0) return STATUS_OK;
-  return s->backend->kv_read(s->state, range, layer, out, err);
-}
-
-Status session_kv_write(Session *s, TokenRange range, int layer, int n_stored, const void *from, Error *err) {
-  if (range.pos < 0 || range.n_tokens < 1 || range.n_tokens > n_stored ||
-      range.n_tokens > s->sizes.n_ctx - range.pos)
-    return error_set(err, STATUS_FAILED, "keys of %d tokens (of %d) from %d on, the context is %d",
-                     range.n_tokens, n_stored, range.pos, s->sizes.n_ctx);
-  if (s->kv_bytes[layer] == 0) return STATUS_OK;
-  return s->backend->kv_write(s->state, range, layer, n_stored, from, err);
+Status session_kv_copy(Session *s, CopyDirection direction, TokenRange range, int layer, int n, void *host,
+                       Error *err) {
+  const int most = direction == TO_HOST ? s->n_past : s->sizes.n_ctx;
+  if (range.pos < 0 || range.n_tokens < 1 || range.n_tokens > n || range.n_tokens > most - range.pos)
+    return error_set(err, STATUS_FAILED, "keys of %d tokens (of %d) from %d on, %s %d", range.n_tokens, n,
+                     range.pos, direction == TO_HOST ? "the session holds" : "the context is", most);
+  return s->kv_bytes[layer] ? s->backend->kv_copy(s->state, direction, range, layer, n, host, err)
+                            : STATUS_OK;
 }
 
 /* Copies the logits of one row of the last step to s->logits. `made`: the step has made the logits of all

@@ -83,24 +83,23 @@ int session_common(const Session *session, const int32_t *ids, int n);
 void session_keep(Session *session, int n);
 
 /* Restores what was computed before. session_rewind() truncates the session to the common prefix
- * (session_common()) and prepares it for ids[0..n). session_kv_write() then writes later positions of every
+ * (session_common()) and prepares it for ids[0..n). session_kv_copy() then writes later positions of every
  * layer, and session_adopt() appends ids[n_past .. n). Before session_adopt(), session_state_add() gives a
- * slot for the recurrent state after `pos` tokens, and session_state_write() fills it layer by layer. Tokens
+ * slot for the recurrent state after `pos` tokens, and session_state_copy() fills it layer by layer. Tokens
  * after the last such state are computed again. */
 Status session_rewind(Session *session, const int32_t *ids, int n, Error *err);
 void session_adopt(Session *session, const int32_t *ids, int n);
-/* Backend.kv_read(), for tokens that the session holds, and Backend.kv_write(), for any positions below
- * n_ctx. Both do nothing for a layer without keys and values of its own. */
-Status session_kv_read(Session *session, TokenRange range, int layer, void *out, Error *err);
-Status session_kv_write(Session *session, TokenRange range, int layer, int n_stored, const void *from,
-                        Error *err);
+/* Backend.kv_copy(): to the host for tokens that the session holds, from it for any positions below n_ctx.
+ * Does nothing for a layer without keys and values of its own. */
+Status session_kv_copy(Session *session, CopyDirection direction, TokenRange range, int layer, int n,
+                       void *host, Error *err);
 /* session_state_add() returns a new slot for the state after pos > n_past tokens.
- * session_state_drop() frees a slot. session_state_read() and session_state_write() call Backend's functions
- * for a slot, and do nothing for a layer without a recurrent state. */
+ * session_state_drop() frees a slot. session_state_copy() is Backend.state_copy(), and does nothing for a
+ * layer without a recurrent state. */
 int session_state_add(Session *session, int pos);
 void session_state_drop(Session *session, int slot);
-Status session_state_read(Session *session, int slot, int layer, void *out, Error *err);
-Status session_state_write(Session *session, int slot, int layer, const void *from, Error *err);
+Status session_state_copy(Session *session, CopyDirection direction, int slot, int layer, void *host,
+                          Error *err);
 
 typedef Status (*LogitsSink)(void *user, int row, const float *logits, Error *err);
 /* Computes ids[0..n) on an empty timeline and calls sink(row, logits[vocab_size]) for each of rows 0 .. n-1

@@ -179,8 +179,8 @@ static Status run_sample(const Calibration *c, const CalibrationModel *m, int i,
   const LayerConfig own = config_layer(&c->original.model->config, c->program.ops[first].layer);
   if (*c->options->interrupted) return error_set(err, STATUS_INTERRUPTED, "interrupted");
   if (own.shares_kv)
-    TRY(c->backend->kv_write(m->state, range, own.kv_layer, range.n_tokens,
-                             m->kv[own.kv_layer] + (size_t)i * kv_bytes(c, own.kv_layer), err));
+    TRY(c->backend->kv_copy(m->state, FROM_HOST, range, own.kv_layer, range.n_tokens,
+                            m->kv[own.kv_layer] + (size_t)i * kv_bytes(c, own.kv_layer), err));
   return forward_part(c->backend, m->state, &c->program, range, first, end, rows_of(c, m, i), err);
 }
 
@@ -196,7 +196,8 @@ static Status advance(const Calibration *c, const CalibrationModel *m, int i, in
   TRY(c->backend->carry(m->state, range, false, rows_of(c, m, i), err));
   for (int op = first; op < end; op++) appends |= c->program.ops[op].writes & REGISTER_CACHE;
   if (!appends || !m->kv[layer]) return STATUS_OK;
-  return c->backend->kv_read(m->state, range, layer, m->kv[layer] + (size_t)i * kv_bytes(c, layer), err);
+  return c->backend->kv_copy(m->state, TO_HOST, range, layer, range.n_tokens,
+                             m->kv[layer] + (size_t)i * kv_bytes(c, layer), err);
 }
 
 /* Computes the part begin .. end - 1 of the original model for sample i, unless an earlier stage of the part

@@ -256,13 +256,13 @@ static inline void through_the_host(BackendState *state, const ModelConfig *conf
   unsigned char *host = need(1, all_recurrent_bytes(config) + 1);
   size_t at = 0;
   for (int layer = 0; layer < config->n_layers; layer++) {
-    assert_int_equal(cpu_backend.state_read(state, slot, layer, host + at, NULL), STATUS_OK);
+    assert_int_equal(cpu_backend.state_copy(state, TO_HOST, slot, layer, host + at, NULL), STATUS_OK);
     at += cpu_backend.recurrent_bytes(config, layer);
   }
   assert_int_equal(cpu_backend.state_save(state, slot, NULL), STATUS_OK);
   for (int layer = config->n_layers; layer-- > 0;) {
     at -= cpu_backend.recurrent_bytes(config, layer);
-    assert_int_equal(cpu_backend.state_write(state, slot, layer, host + at, NULL), STATUS_OK);
+    assert_int_equal(cpu_backend.state_copy(state, FROM_HOST, slot, layer, host + at, NULL), STATUS_OK);
   }
   assert_int_equal(at, 0);
   free(host);

@@ -50,8 +50,8 @@ static Status carry_over(const Pieces *pieces, Session *session, Error *err) {
                  stored = range;
       stored.n_tokens += pieces->n_more;
       void *bytes = need((size_t)stored.n_tokens, session_view(session).kv_bytes[layer]);
-      TRY(session_kv_read(pieces->from, stored, layer, bytes, err));
-      TRY(session_kv_write(session, range, layer, stored.n_tokens, bytes, err));
+      TRY(session_kv_copy(pieces->from, TO_HOST, stored, layer, stored.n_tokens, bytes, err));
+      TRY(session_kv_copy(session, FROM_HOST, range, layer, stored.n_tokens, bytes, err));
       free(bytes);
     }
   }
@@ -111,18 +111,25 @@ TEST(what_is_not_there_is_refused) {
   Session *session = open_session(&world, 50, 0);
   sync_ok(session, world.ids, 30);
   void *bytes = need(60, session_view(session).kv_bytes[0]);
-  assert_int_equal(session_kv_read(session, (TokenRange){.n_tokens = 30}, 0, bytes, &err), STATUS_OK);
-  assert_int_equal(session_kv_read(session, (TokenRange){.n_tokens = 31}, 0, bytes, &err), STATUS_FAILED);
-  assert_int_equal(session_kv_read(session, (TokenRange){.pos = 30, .n_tokens = 1}, 0, bytes, &err),
+  assert_int_equal(session_kv_copy(session, TO_HOST, (TokenRange){.n_tokens = 30}, 0, 30, bytes, &err),
+                   STATUS_OK);
+  assert_int_equal(session_kv_copy(session, TO_HOST, (TokenRange){.n_tokens = 31}, 0, 31, bytes, &err),
                    STATUS_FAILED);
-  assert_int_equal(session_kv_read(session, (TokenRange){.pos = -1, .n_tokens = 2}, 0, bytes, &err),
+  assert_int_equal(
+      session_kv_copy(session, TO_HOST, (TokenRange){.pos = 30, .n_tokens = 1}, 0, 1, bytes, &err),
+      STATUS_FAILED);
+  assert_int_equal(
+      session_kv_copy(session, TO_HOST, (TokenRange){.pos = -1, .n_tokens = 2}, 0, 2, bytes, &err),
+      STATUS_FAILED);
+  assert_int_equal(session_kv_copy(session, FROM_HOST, (TokenRange){.n_tokens = 50}, 1, 60, bytes, &err),
+                   STATUS_OK);
+  assert_int_equal(session_kv_copy(session, FROM_HOST, (TokenRange){.n_tokens = 51}, 1, 60, bytes, &err),
                    STATUS_FAILED);
-  assert_int_equal(session_kv_write(session, (TokenRange){.n_tokens = 50}, 1, 60, bytes, &err), STATUS_OK);
-  assert_int_equal(session_kv_write(session, (TokenRange){.n_tokens = 51}, 1, 60, bytes, &err),
+  assert_int_equal(
+      session_kv_copy(session, FROM_HOST, (TokenRange){.pos = 49, .n_tokens = 2}, 1, 60, bytes, &err),
+      STATUS_FAILED);
+  assert_int_equal(session_kv_copy(session, FROM_HOST, (TokenRange){.n_tokens = 5}, 1, 4, bytes, &err),
                    STATUS_FAILED);
-  assert_int_equal(session_kv_write(session, (TokenRange){.pos = 49, .n_tokens = 2}, 1, 60, bytes, &err),
-                   STATUS_FAILED);
-  assert_int_equal(session_kv_write(session, (TokenRange){.n_tokens = 5}, 1, 4, bytes, &err), STATUS_FAILED);
   free(bytes);
   session_close(session);
   cpu_backend.unload(world.loaded);

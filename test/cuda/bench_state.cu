@@ -59,11 +59,11 @@ int main(int argc, char **argv) {
          }));
   report("read", median_ms([&] {
            for (int layer = 0; layer < config->n_layers; layer++)
-             MUST(backend->state_read(state, 1, layer, host.data(), &error));
+             MUST(backend->state_copy(state, TO_HOST, 1, layer, host.data(), &error));
          }));
   report("write", median_ms([&] {
            for (int layer = 0; layer < config->n_layers; layer++)
-             MUST(backend->state_write(state, 1, layer, host.data(), &error));
+             MUST(backend->state_copy(state, FROM_HOST, 1, layer, host.data(), &error));
          }));
   backend->close(state);
   backend->unload(loaded);

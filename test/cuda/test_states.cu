@@ -44,10 +44,10 @@ static void bring(Session *from, Session *to, const int32_t *ids, int n) {
     std::vector<char> bytes(keys + state);
     TokenRange range = {};
     range.n_tokens = n;
-    MUST(session_kv_read(from, range, layer, bytes.data(), &error));
-    MUST(session_kv_write(to, range, layer, n, bytes.data(), &error));
-    MUST(session_state_read(from, slot, layer, bytes.data() + keys, &error));
-    MUST(session_state_write(to, own, layer, bytes.data() + keys, &error));
+    MUST(session_kv_copy(from, TO_HOST, range, layer, n, bytes.data(), &error));
+    MUST(session_kv_copy(to, FROM_HOST, range, layer, n, bytes.data(), &error));
+    MUST(session_state_copy(from, TO_HOST, slot, layer, bytes.data() + keys, &error));
+    MUST(session_state_copy(to, FROM_HOST, own, layer, bytes.data() + keys, &error));
   }
   session_adopt(to, ids, n);
 }

@@ -23,14 +23,14 @@ typedef struct {
   int largest_lead; /* picks that were dropped at once, at most */
   int32_t turn;     /* what tokens of long texts (TokenRange) are more by in the cache */
   int32_t end_at;   /* position whose logits make token FAKE_VOCAB - 1 certain; -1: none */
-  bool no_writes;   /* kv_write() fails */
+  bool no_writes;   /* kv_copy() from the host fails */
   int n_drained;    /* calls of drain() */
   bool no_draining; /* drain() fails */
   bool no_opening;  /* open() fails */
   int n_slots;      /* of the recurrent state; 0: MAX_KEPT_STATES */
   int n_saved, n_restored;
   bool no_saving, no_restoring; /* state_save(), state_restore() fail */
-  bool no_state_writes;         /* state_write() fails */
+  bool no_state_writes;         /* state_copy() from the host fails */
 } FakeCounts;
 
 static FakeCounts fake;
@@ -163,24 +163,19 @@ static Status fake_state_restore(BackendState *state, int slot, Error *err) {
 }
 
 /* The number of tokens, and then these tokens. */
-static Status fake_state_read(BackendState *state, int slot, int layer, void *out, Error *err) {
-  (void)err;
+static Status fake_state_copy(BackendState *state, CopyDirection direction, int slot, int layer, void *host,
+                              Error *err) {
   const size_t n_ctx = (size_t)state->sizes.n_ctx;
-  int32_t *numbers = out;
-  memset(numbers, 0, fake_recurrent_bytes(state->config, layer));
-  numbers[0] = state->slot_lengths[slot];
-  memcpy(numbers + 1, state->slots + ((size_t)slot * FAKE_LAYERS + (size_t)layer) * n_ctx,
-         n_ctx * sizeof *numbers);
-  return STATUS_OK;
-}
-
-static Status fake_state_write(BackendState *state, int slot, int layer, const void *from, Error *err) {
-  const size_t n_ctx = (size_t)state->sizes.n_ctx;
-  const int32_t *numbers = from;
+  int32_t *numbers = host, *own = state->slots + ((size_t)slot * FAKE_LAYERS + (size_t)layer) * n_ctx;
+  if (direction == TO_HOST) {
+    memset(numbers, 0, fake_recurrent_bytes(state->config, layer));
+    numbers[0] = state->slot_lengths[slot];
+    memcpy(numbers + 1, own, n_ctx * sizeof *numbers);
+    return STATUS_OK;
+  }
   if (fake.no_state_writes) return error_set(err, STATUS_FAILED, "the device is gone");
   state->slot_lengths[slot] = numbers[0];
-  memcpy(state->slots + ((size_t)slot * FAKE_LAYERS + (size_t)layer) * n_ctx, numbers + 1,
-         n_ctx * sizeof *numbers);
+  memcpy(own, numbers + 1, n_ctx * sizeof *numbers);
   return STATUS_OK;
 }
 
@@ -267,23 +262,18 @@ static uint16_t fake_tag(int layer, int pos) {
   return (uint16_t)(layer * 20011 + pos * 7 + 1);
 }
 
-static Status fake_kv_read(BackendState *state, TokenRange range, int layer, void *out, Error *err) {
-  (void)err;
-  uint16_t *keys = out, *values = keys + range.n_tokens;
+/* To the cache: bytes of another layer or position become another token. */
+static Status fake_kv_copy(BackendState *state, CopyDirection direction, TokenRange range, int layer, int n,
+                           void *host, Error *err) {
+  uint16_t *keys = host, *values = keys + n;
+  if (direction == FROM_HOST && fake.no_writes) return error_set(err, STATUS_FAILED, "the device is gone");
   for (int i = 0; i < range.n_tokens; i++) {
-    keys[i] = (uint16_t)state->cache[layer][range.pos + i];
-    values[i] = fake_tag(layer, range.pos + i);
+    const uint16_t tag = fake_tag(layer, range.pos + i);
+    if (direction == TO_HOST)
+      keys[i] = (uint16_t)state->cache[layer][range.pos + i], values[i] = tag;
+    else
+      state->cache[layer][range.pos + i] = keys[i] + values[i] - tag;
   }
-  return STATUS_OK;
-}
-
-/* Bytes of another layer or position become another token. */
-static Status fake_kv_write(BackendState *state, TokenRange range, int layer, int n_stored, const void *from,
-                            Error *err) {
-  const uint16_t *keys = from, *values = keys + n_stored;
-  if (fake.no_writes) return error_set(err, STATUS_FAILED, "the device is gone");
-  for (int i = 0; i < range.n_tokens; i++)
-    state->cache[layer][range.pos + i] = keys[i] + values[i] - fake_tag(layer, range.pos + i);
   return STATUS_OK;
 }
 
@@ -326,14 +316,12 @@ static const Backend fake_backend = {.name = "fake",
                                      .open = fake_open,
                                      .close = fake_close,
                                      .read_logits = fake_read_logits,
-                                     .kv_read = fake_kv_read,
-                                     .kv_write = fake_kv_write,
+                                     .kv_copy = fake_kv_copy,
                                      .arithmetic = fake_arithmetic,
                                      .recurrent_bytes = fake_recurrent_bytes,
                                      .state_save = fake_state_save,
                                      .state_restore = fake_state_restore,
-                                     .state_read = fake_state_read,
-                                     .state_write = fake_state_write,
+                                     .state_copy = fake_state_copy,
                                      FAKE_OPERATIONS};
 
 /* The same, as a device that runs ahead of the host. */

@@ -141,10 +141,7 @@ TEST(bytes_of_a_token_are_known) {
     assert_int_equal(bytes[1], 2 * 5 * 34 * size);
     assert_int_equal(bytes[2], 2 * 3 * 64 * size);
     assert_int_equal(session_view(session).n_layers, FAKE_LAYERS);
-    some.kv_write = NULL;
-    assert_null(session_view(session).kv_bytes);
-    some = fake_backend;
-    some.kv_read = NULL;
+    some.kv_copy = NULL;
     assert_null(session_view(session).kv_bytes);
     session_close(session);
   }
@@ -180,13 +177,13 @@ TEST(spans_of_keys_are_checked) {
     const TokenRange range = {.pos = cases[i].pos, .n_tokens = cases[i].n};
     char message[120];
     Error err = {{0}};
-    assert_int_equal(session_kv_read(session, range, 0, bytes, &err),
+    assert_int_equal(session_kv_copy(session, TO_HOST, range, 0, range.n_tokens, bytes, &err),
                      cases[i].read ? STATUS_OK : STATUS_FAILED);
-    snprintf(message, sizeof message, "keys of %d tokens from %d on, the session holds 20", range.n_tokens,
-             range.pos);
+    snprintf(message, sizeof message, "keys of %d tokens (of %d) from %d on, the session holds 20",
+             range.n_tokens, range.n_tokens, range.pos);
     assert_string_equal(err.text, cases[i].read ? "" : message);
     err.text[0] = 0;
-    assert_int_equal(session_kv_write(session, range, 0, cases[i].n_stored, bytes, &err),
+    assert_int_equal(session_kv_copy(session, FROM_HOST, range, 0, cases[i].n_stored, bytes, &err),
                      cases[i].write ? STATUS_OK : STATUS_FAILED);
     snprintf(message, sizeof message, "keys of %d tokens (of %d) from %d on, the context is 30",
              range.n_tokens, cases[i].n_stored, range.pos);

@@ -257,7 +257,7 @@ static void call_restore(Record *r) {
       bytes[n_more + i] = fake_tag(layer, common + i);
     }
     const TokenRange range = {.pos = common, .n_tokens = n_more};
-    assert_int_equal(session_kv_write(r->session, range, layer, n_more, bytes, NULL), STATUS_OK);
+    assert_int_equal(session_kv_copy(r->session, FROM_HOST, range, layer, n_more, bytes, NULL), STATUS_OK);
   }
   if (!fails) session_adopt(r->session, ids, common + n_more);
   take(r, ids, fails ? common : common + n_more, n, false);

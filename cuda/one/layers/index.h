@@ -7,7 +7,7 @@
 /* Points s->index at its device memory; without memory it only counts bytes. */
 void index_place(BackendState *s, const ModelConfig *config, Buffers *memory);
 
-/* Clears the caches of index keys: not all of their numbers are written, and kv_read() copies all. */
+/* Clears the caches of index keys: not all of their numbers are written, and kv_copy() copies all. */
 Status index_open(BackendState *s, Error *err);
 
 /* True if a row of the step has more whole blocks than the budget allows; always with StateOptions.invariant.

@@ -15,8 +15,8 @@
  *      112  char[key_size]        key: what the numbers depend on besides the ids, zeros to a multiple of 8
  *           i32[start + n]        ids of the whole text so far, zeros to a multiple of 8
  *           u64[n_layers]         hash64() of each layer's bytes
- *           for each layer: n * layer_bytes[layer] bytes, as Backend's kv_read() makes them;
- *                           in a state layer_bytes[layer] bytes, as Backend's state_read() makes them
+ *           for each layer: n * layer_bytes[layer] bytes, as Backend's kv_copy() makes them;
+ *                           in a state layer_bytes[layer] bytes, as Backend's state_copy() makes them
  *
  * Numbers have the machine's byte order; in the other order they are out of range. The file is used if every
  * field is as this program would have written it for this text. A layer's bytes are used if their hash is

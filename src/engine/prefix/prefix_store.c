@@ -203,8 +203,9 @@ static Status load_pieces(const Walk *walk, const PrefixKind *kind, const Piece 
     Error reason = {{0}};
     Status read = prefix_file_layer(&piece->file, kind, layer, bytes, &reason), written = STATUS_OK;
     if (read == STATUS_OK)
-      written = kind->state ? session_state_write(walk->session, piece->slot, layer, bytes, &reason)
-                            : session_kv_write(walk->session, range, layer, piece->file.n, bytes, &reason);
+      written = kind->state
+                    ? session_state_copy(walk->session, FROM_HOST, piece->slot, layer, bytes, &reason)
+                    : session_kv_copy(walk->session, FROM_HOST, range, layer, piece->file.n, bytes, &reason);
     if (read == STATUS_OK && written == STATUS_OK) continue;
 #pragma omp critical
     {
@@ -381,9 +382,10 @@ static Status save_file(Walk *walk, const PrefixKind *kind, int start, int n, in
   for (int layer = 0; layer < kind->n_layers; layer++) {
     const size_t size = prefix_layer_bytes(kind, layer, n);
     if (kind->state)
-      TRY(session_state_read(walk->session, slot, layer, bytes, err));
+      TRY(session_state_copy(walk->session, TO_HOST, slot, layer, bytes, err));
     else
-      TRY(session_kv_read(walk->session, (TokenRange){.pos = start, .n_tokens = n}, layer, bytes, err));
+      TRY(session_kv_copy(walk->session, TO_HOST, (TokenRange){.pos = start, .n_tokens = n}, layer, n, bytes,
+                          err));
     memory->sums[layer] = hash64(bytes, size, 0);
     bytes += size;
   }
