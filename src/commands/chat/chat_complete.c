@@ -10,32 +10,20 @@
 #include "commands/chat/chat_settings.h"
 #include "commands/chat/chat_words.h"
 #include "commands/chat/user_path.h"
-#include "commands/flags.h"
 
 /* All words that match, and their longest common continuation after the `size` bytes typed so far. */
 typedef struct {
   const char *typed;
   size_t size;
-  Buffer *rest;
-  StringList words; /* copies in new memory, for the list */
+  Buffer *rest, *words; /* words: for the list, each with a NUL */
+  size_t n_words;
 } Candidates;
-
-static Status remember(Candidates *c, const char *word, const char *ending, Error *err) {
-  const size_t length = strlen(word), end = strlen(ending);
-  char *copy;
-  TRY(NEW(copy, length + end + 1, "a list", err));
-  memcpy(copy, word, length);
-  memcpy(copy + length, ending, end);
-  Status status = string_list_add(&c->words, copy, err);
-  if (status) free(copy);
-  return status;
-}
 
 static Status consider(Candidates *c, const char *word, const char *ending, Error *err) {
   size_t length = strlen(word);
   if (length < c->size || memcmp(word, c->typed, c->size) != 0) return STATUS_OK;
-  TRY(remember(c, word, *ending == ' ' ? "" : ending, err));
-  if (c->words.count == 1) {
+  TRY(buffer_printf(c->words, err, "%s%s%c", word, *ending == ' ' ? "" : ending, 0));
+  if (++c->n_words == 1) {
     TRY(buffer_append(c->rest, word + c->size, length - c->size, err));
     return buffer_append_string(c->rest, ending, err);
   }
@@ -51,17 +39,16 @@ static int compare(const void *a, const void *b) {
   return strcmp(*(const char *const *)a, *(const char *const *)b);
 }
 
-/* Appends the words to `list`, sorted, if there are several without a common continuation. Frees the
- * words. */
-static Status finish(Candidates *c, Status status, Buffer *list, Error *err) {
-  StringList *words = &c->words;
-  const bool listed = status == STATUS_OK && words->count > 1 && c->rest->size == 0;
-  if (listed) qsort(words->items, words->count, sizeof *words->items, compare);
-  for (size_t i = 0; listed && i < words->count && status == STATUS_OK; i++)
-    status = buffer_append(list, words->items[i], strlen(words->items[i]) + 1, err);
-  for (size_t i = 0; i < words->count; i++) free((char *)words->items[i]);
-  string_list_release(words);
-  return status;
+/* Appends the words to `list`, sorted, if there are several without a common continuation. */
+static Status finish(const Candidates *c, Buffer *list, Error *err) {
+  OWNED(mem_release) const char **sorted = NULL;
+  if (c->n_words < 2 || c->rest->size) return STATUS_OK;
+  TRY(NEW(sorted, c->n_words, "a list", err));
+  const char *word = c->words->data;
+  for (size_t i = 0; i < c->n_words; i++, word += strlen(word) + 1) sorted[i] = word;
+  qsort(sorted, c->n_words, sizeof *sorted, compare);
+  for (size_t i = 0; i < c->n_words; i++) TRY(buffer_append(list, sorted[i], strlen(sorted[i]) + 1, err));
+  return STATUS_OK;
 }
 
 static Status consider_files(Candidates *c, Error *err) {
@@ -98,6 +85,8 @@ static Status consider_all(Candidates *c, const char *line, const char *blank, E
 Status chat_complete(const char *line, size_t size, Buffer *rest, Buffer *list, Error *err) {
   if (size == 0 || line[0] != '/') return STATUS_OK;
   const char *blank = memchr(line, ' ', size), *typed = blank ? blank + 1 : line + 1;
-  Candidates c = {.typed = typed, .size = (size_t)(line + size - typed), .rest = rest};
-  return finish(&c, consider_all(&c, line, blank, err), list, err);
+  OWNED(buffer_release) Buffer words = {0};
+  Candidates c = {.typed = typed, .size = (size_t)(line + size - typed), .rest = rest, .words = &words};
+  TRY(consider_all(&c, line, blank, err));
+  return finish(&c, list, err);
 }

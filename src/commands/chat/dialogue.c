@@ -14,20 +14,6 @@
 
 /* --- messages to the user */
 
-/* Writes `text`, made safe by terminal_text(), between two trusted strings. */
-static void put_shown(const Dialogue *d, const char *before, const char *text, size_t size,
-                      const char *after) {
-  FILE *out = d->interactive ? d->screen : stderr;
-  Buffer shown = {0};
-  if (terminal_text(&shown, text, size, NULL) == STATUS_OK) {
-    fputs(before, out);
-    if (shown.size) fwrite(shown.data, 1, shown.size, out);
-    fputs(after, out);
-  }
-  fflush(out);
-  buffer_release(&shown);
-}
-
 void dialogue_release(Dialogue *d) {
   show_release(&d->show);
   conversation_release(&d->conversation);
@@ -55,32 +41,35 @@ static Status put_wrapped(const Dialogue *d, bool dim, const char *text, size_t 
   return STATUS_OK;
 }
 
+void dialogue_print(const Dialogue *d, const Buffer *lines) {
+  OWNED(buffer_release) Buffer safe = {0};
+  const size_t size = lines->size;
+  if (size == 0) return;
+  if (d->interactive)
+    put_wrapped(d, false, lines->data, size - (lines->data[size - 1] == '\n'), NULL);
+  else if (terminal_text(&safe, lines->data, size, NULL) == STATUS_OK && safe.size)
+    fwrite(safe.data, 1, safe.size, stderr);
+}
+
 void dialogue_line(const Dialogue *d, bool is_note, const char *format, ...) {
   char line[2048];
+  OWNED(buffer_release) Buffer text = {0};
   va_list args;
   va_start(args, format);
   vsnprintf(line, sizeof line, format, args);
   va_end(args);
   if (d->interactive)
     put_wrapped(d, is_note, line, strlen(line), NULL);
-  else
-    put_shown(d, "auk: ", line, strlen(line), "\n");
+  else if (buffer_printf(&text, NULL, "auk: %s\n", line) == STATUS_OK)
+    dialogue_print(d, &text);
 }
 
 Status dialogue_recall(const Dialogue *d, const Buffer *text, Error *err) {
   return text->size ? put_wrapped(d, true, text->data, text->size, err) : STATUS_OK;
 }
 
-void dialogue_print(const Dialogue *d, const Buffer *lines) {
-  const size_t size = lines->size;
-  if (d->interactive && size)
-    put_wrapped(d, false, lines->data, size - (lines->data[size - 1] == '\n'), NULL);
-  else
-    put_shown(d, "", lines->data ? lines->data : "", size, "");
-}
-
 void dialogue_end_turn(Dialogue *d) {
-  if (d->turn_ends && d->interactive) put_shown(d, "", "\n", 1, "");
+  if (d->turn_ends && d->interactive) put_wrapped(d, false, "", 0, NULL);
   d->turn_ends = false;
 }
 
