@@ -601,8 +601,8 @@ static void sparse_gate_up(BackendState *state, int n_rows, int layer) {
   for (int r = 0; r < n_rows; r++) {
     float *g = state->g + (size_t)r * g_stride;
     cut_gates(g, n, weights->gate_deviations);
-    loaded->kernels->activate[loaded->model->config.activation](g, state->sparse_up + (size_t)r * up_stride,
-                                                                n);
+    loaded->kernels->activate(loaded->model->config.activation, NULL, g,
+                              state->sparse_up + (size_t)r * up_stride, n);
   }
 }
 
@@ -649,7 +649,8 @@ static void add_layer_input(BackendState *state, TokenRange range, int layer) {
   run_matmul(state, weights->input_gate, state->x, state->plan.hidden, range.n_tokens, state->g, stride);
   for (size_t r = 0; r < (size_t)range.n_tokens; r++) {
     const float *p = state->inputs + r * (size_t)state->plan.inputs + (size_t)layer * (size_t)width;
-    loaded->kernels->activate[loaded->model->config.activation](state->g + r * (size_t)stride, p, width);
+    loaded->kernels->activate(loaded->model->config.activation, NULL, state->g + r * (size_t)stride, p,
+                              width);
   }
   pad_rows(state->g, stride, range.n_tokens, width);
   if (altup) scale_rows(state, range.n_tokens, 0);

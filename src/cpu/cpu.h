@@ -143,8 +143,7 @@ typedef struct {
   bool scaled; /* with gate: (gate x + bias) * gate_scale and (w x + bias) * up_scale before the activation */
   float gate_scale, up_scale;
   Activation activation;
-  float limit; /* of ACTIVATION_LIMITED */
-  Xielu xielu; /* of ACTIVATION_XIELU */
+  ActivationNumbers numbers;
   bool add;
   float scale;
   float *y;

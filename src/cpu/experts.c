@@ -191,7 +191,7 @@ static int make_groups(BackendState *state, int layer, bool down) {
                           .gate = expert->gate,
                           .own_gate = is_ungated(config->activation),
                           .activation = with_limit(config->activation, limit),
-                          .limit = (float)limit,
+                          .numbers.limit = (float)limit,
                           .y = inner,
                           .y_stride = width},
                  back = {.w = expert->down, .y = outer, .y_stride = row};

@@ -79,13 +79,21 @@ static void rms_norm(const float *x, const float *weight, int n, double eps, flo
   for (i = 0; i < n; i++) out[i] = weight[i] * (x[i] * factor);
 }
 
-static void silu_multiply(float *gate, const float *up, int n) {
+/* x[i] = f(x[i], with[i], own), by whole vectors and then one by one; f is a constant and so inlined. */
+typedef vf Elementwise(vf x, vf with, const void *own);
+INLINE void each(Elementwise *f, float *x, const float *with, int n, const void *own) {
   int i = 0;
-  for (; i + LANES <= n; i += LANES) {
-    vf g = vf_load(gate + i);
-    vf_store(gate + i, g / (vf_exp(-g) + 1) * vf_load(up + i));
+  for (; i + LANES <= n; i += LANES) vf_store(x + i, f(vf_load(x + i), vf_load(with + i), own));
+  for (; i < n; i++) {
+    const vf one = f(vf_set(x[i]), vf_set(with[i]), own);
+    x[i] = one[0];
   }
-  for (; i < n; i++) gate[i] = gate[i] / (exp_of(-gate[i]) + 1) * up[i];
+}
+
+/* --- activations: g of config.h, "Activation". NaN stays NaN. */
+
+INLINE vf silu(vf gate, vf up, const void *own) {
+  return gate / (vf_exp(-gate) + 1) * up;
 }
 
 /* Returns -2u for GELU, (x / 2) (1 + tanh(u)) = x / (1 + e^(-2u)). The right side has no cancellation for u
@@ -94,76 +102,37 @@ INLINE vf gelu_exponent(vf x) {
   return (x + x * x * x * 0.044715f) * (float)(-2 * M_SQRT2 * M_2_SQRTPI / 2);
 }
 
-static void gelu_multiply(float *gate, const float *up, int n) {
-  int i = 0;
-  for (; i + LANES <= n; i += LANES) {
-    vf g = vf_load(gate + i);
-    vf_store(gate + i, g / (vf_exp(gelu_exponent(g)) + 1) * vf_load(up + i));
-  }
-  for (; i < n; i++) {
-    float lane[LANES];
-    vf g = vf_set(gate[i]);
-    vf_store(lane, g / (vf_exp(gelu_exponent(g)) + 1) * vf_set(up[i]));
-    gate[i] = lane[0];
-  }
+INLINE vf gelu(vf gate, vf up, const void *own) {
+  return gate / (vf_exp(gelu_exponent(gate)) + 1) * up;
 }
 
-/* ACTIVATION_GELU_ALONE of config.h. */
-static void gelu_alone(float *gate, const float *up, int n) {
-  for (int i = 0; i < n; i += LANES) {
-    float lane[LANES] = {0};
-    const int some = n - i < LANES ? n - i : LANES;
-    memcpy(lane, gate + i, (size_t)some * sizeof *lane);
-    vf_store(lane, vf_set(1) / (vf_exp(gelu_exponent(vf_load(lane))) + 1));
-    for (int j = 0; j < some; j++) gate[i + j] = lane[j] * up[i + j];
-  }
+INLINE vf gelu_alone(vf gate, vf up, const void *own) {
+  return 1 / (vf_exp(gelu_exponent(gate)) + 1) * up;
 }
 
-/* ACTIVATION_GELU_EXACT of config.h. */
 static void gelu_exact(float *gate, const float *up, int n) {
   for (int i = 0; i < n; i++) gate[i] = 0.5f * erfcf((float)-M_SQRT1_2 * gate[i]) * up[i];
 }
 
-/* ACTIVATION_CLAMPED of config.h. */
-INLINE vf clamped(vf gate, vf up) {
+/* Cuts x to -limit .. limit. */
+INLINE vf cut(vf x, vf limit) {
+  return vf_select(x > limit, limit, vf_select(x < -limit, -limit, x));
+}
+
+INLINE vf clamped(vf gate, vf up, const void *own) {
   const vf limit = vf_set(7);
   gate = vf_select(gate > limit, limit, gate);
-  up = vf_select(up > limit, limit, vf_select(up < -limit, -limit, up));
-  return gate / (vf_exp(gate * -1.702f) + 1) * (up + 1);
+  return gate / (vf_exp(gate * -1.702f) + 1) * (cut(up, limit) + 1);
 }
 
-static void clamped_multiply(float *gate, const float *up, int n) {
-  int i = 0;
-  for (; i + LANES <= n; i += LANES) vf_store(gate + i, clamped(vf_load(gate + i), vf_load(up + i)));
-  for (; i < n; i++) {
-    float lane[LANES];
-    vf_store(lane, clamped(vf_set(gate[i]), vf_set(up[i])));
-    gate[i] = lane[0];
-  }
-}
-
-/* ACTIVATION_LIMITED of config.h. */
-INLINE vf limited_product(vf gate, vf up, vf limit) {
+INLINE vf limited(vf gate, vf up, const void *own) {
+  const vf limit = vf_set(((const ActivationNumbers *)own)->limit);
   gate = gate / (vf_exp(-gate) + 1);
-  gate = vf_select(gate > limit, limit, gate);
-  return gate * vf_select(up > limit, limit, vf_select(up < -limit, -limit, up));
+  return vf_select(gate > limit, limit, gate) * cut(up, limit);
 }
 
-static void limited(float *gate, const float *up, int n, float limit) {
-  const vf most = vf_set(limit);
-  int i = 0;
-  for (; i + LANES <= n; i += LANES)
-    vf_store(gate + i, limited_product(vf_load(gate + i), vf_load(up + i), most));
-  for (; i < n; i++) {
-    float lane[LANES];
-    vf_store(lane, limited_product(vf_set(gate[i]), vf_set(up[i]), most));
-    gate[i] = lane[0];
-  }
-}
-
-/* NaN stays NaN. */
-static void relu_multiply(float *gate, const float *up, int n) {
-  for (int i = 0; i < n; i++) gate[i] = (gate[i] < 0 ? 0 : gate[i]) * up[i];
+INLINE vf relu(vf gate, vf up, const void *own) {
+  return vf_select(gate < (vf){0}, (vf){0}, gate) * up;
 }
 
 /* e^m - 1 for m < 0. Near 0, where the subtraction would cancel, it is the first four terms of the series;
@@ -173,36 +142,40 @@ INLINE vf exp_minus_one(vf m) {
   return vf_select(m > -0x1p-6f, near, vf_exp(m) - 1);
 }
 
-INLINE vf xielu_of(vf u, const Xielu *own) {
-  const vf eps = vf_set(own->eps), below = exp_minus_one(vf_select(u < eps, u, eps)) - u;
-  return vf_select(u > vf_set(0), u * u * own->alpha_p, below * own->alpha_n) + u * own->beta;
+INLINE vf xielu(vf gate, vf u, const void *own) {
+  const Xielu x = ((const ActivationNumbers *)own)->xielu;
+  const vf eps = vf_set(x.eps), below = exp_minus_one(vf_select(u < eps, u, eps)) - u;
+  return vf_select(u > vf_set(0), u * u * x.alpha_p, below * x.alpha_n) + u * x.beta;
 }
 
-/* NaN stays NaN. */
-static void xielu(float *u, int n, const Xielu *own) {
-  int i = 0;
-  for (; i + LANES <= n; i += LANES) vf_store(u + i, xielu_of(vf_load(u + i), own));
-  for (; i < n; i++) {
-    float lane[LANES];
-    vf_store(lane, xielu_of(vf_set(u[i]), own));
-    u[i] = lane[0];
+static void activate(Activation how, const ActivationNumbers *own, float *gate, const float *up, int n) {
+  switch (how) {
+  case ACTIVATION_SILU: each(silu, gate, up, n, NULL); break;
+  case ACTIVATION_GELU_TANH: each(gelu, gate, up, n, NULL); break;
+  case ACTIVATION_CLAMPED: each(clamped, gate, up, n, NULL); break;
+  case ACTIVATION_LIMITED: each(limited, gate, up, n, own); break;
+  case ACTIVATION_RELU: each(relu, gate, up, n, NULL); break;
+  case ACTIVATION_GELU_ALONE: each(gelu_alone, gate, up, n, NULL); break;
+  case ACTIVATION_GELU_EXACT: gelu_exact(gate, up, n); break;
+  case ACTIVATION_XIELU: each(xielu, gate, up, n, own); break;
+  case N_ACTIVATIONS: break;
   }
+}
+
+INLINE vf sigmoid_of(vf x, vf with, const void *own) {
+  return 1 / (vf_exp(-x) + 1);
 }
 
 static void sigmoid(float *x, int n) {
-  int i = 0;
-  for (; i + LANES <= n; i += LANES) vf_store(x + i, vf_set(1) / (vf_exp(-vf_load(x + i)) + 1));
-  for (; i < n; i++) x[i] = 1 / (exp_of(-x[i]) + 1);
+  each(sigmoid_of, x, x, n, NULL);
+}
+
+INLINE vf capped(vf x, vf with, const void *cap) {
+  return vf_tanh(x / *(const float *)cap) * *(const float *)cap;
 }
 
 static void soft_cap(float *x, int n, float cap) {
-  int i = 0;
-  for (; i + LANES <= n; i += LANES) vf_store(x + i, vf_tanh(vf_load(x + i) / cap) * cap);
-  for (; i < n; i++) {
-    float lane[LANES];
-    vf_store(lane, vf_tanh(vf_set(x[i]) / cap) * cap);
-    x[i] = lane[0];
-  }
+  each(capped, x, x, n, &cap);
 }
 
 static void rotate(float *head, const float *cosines, const float *sines, int half, int dim, float scale) {
@@ -259,14 +232,7 @@ const Kernels TABLE_OF(KERNELS_ISA) = {
     .move_group = move_group,
     .add_product = add_product,
     .rms_norm = rms_norm,
-    .activate = {[ACTIVATION_SILU] = silu_multiply,
-                 [ACTIVATION_GELU_TANH] = gelu_multiply,
-                 [ACTIVATION_CLAMPED] = clamped_multiply,
-                 [ACTIVATION_RELU] = relu_multiply,
-                 [ACTIVATION_GELU_ALONE] = gelu_alone,
-                 [ACTIVATION_GELU_EXACT] = gelu_exact},
-    .limited = limited,
-    .xielu = xielu,
+    .activate = activate,
     .sigmoid = sigmoid,
     .convolve = convolve,
     .gated_convolve = gated_convolve,

@@ -147,6 +147,12 @@ typedef struct {
   bool only_adds;      /* Mamba-2: does not subtract the state's value for k */
 } DeltaToken;
 
+/* The numbers that activations take from the model. */
+typedef struct {
+  float limit; /* of ACTIVATION_LIMITED */
+  Xielu xielu; /* of ACTIVATION_XIELU */
+} ActivationNumbers;
+
 typedef struct {
   const char *name; /* "baseline", "avx2", "avx512" */
   int few_rows;     /* the most rows, up to FEW_ROWS, for which matmul_few() was faster than matmul_rows() */
@@ -211,15 +217,9 @@ typedef struct {
   /* out[i] = x[i] / sqrt(mean(x^2) + eps) * weight[i]; out may be x. */
   void (*rms_norm)(const float *x, const float *weight, int n, double eps, float *out);
 
-  /* gate[i] becomes g of config.h, "Activation", for gate[i] and up[i]: f(gate[i]) * up[i] but for
-   * ACTIVATION_CLAMPED. `up` may be `gate`. NULL for ACTIVATION_XIELU and ACTIVATION_LIMITED. */
-  void (*activate[N_ACTIVATIONS])(float *gate, const float *up, int n);
-
-  /* gate[i] becomes ACTIVATION_LIMITED's g (config.h). */
-  void (*limited)(float *gate, const float *up, int n, float limit);
-
-  /* u[i] becomes ACTIVATION_XIELU's g (model.h). */
-  void (*xielu)(float *u, int n, const Xielu *own);
+  /* gate[i] becomes g of config.h, "Activation", for gate[i] and up[i]. `up` may be `gate`. own: may be NULL
+   * but for ACTIVATION_LIMITED and ACTIVATION_XIELU. */
+  void (*activate)(Activation how, const ActivationNumbers *own, float *gate, const float *up, int n);
 
   /* x[i] = 1 / (1 + e^-x[i]) */
   void (*sigmoid)(float *x, int n);

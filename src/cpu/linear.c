@@ -45,15 +45,10 @@ static void finish_row(const Kernels *kernels, const Matmul *matmul, int first, 
     }
     if (matmul->scaled)
       for (int c = 0; c < n; c++) gate[c] *= matmul->gate_scale, up[c] *= matmul->up_scale;
-    if (matmul->activation == ACTIVATION_LIMITED)
-      kernels->limited(gate, up, n, matmul->limit);
-    else
-      kernels->activate[matmul->activation](gate, up, n);
+    kernels->activate(matmul->activation, &matmul->numbers, gate, up, n);
     up = gate;
-  } else if (matmul->own_gate && matmul->activation == ACTIVATION_XIELU) {
-    kernels->xielu(up, n, &matmul->xielu);
   } else if (matmul->own_gate) {
-    kernels->activate[matmul->activation](up, up, n);
+    kernels->activate(matmul->activation, &matmul->numbers, up, up, n);
   }
   if (matmul->add) {
     for (int c = 0; c < n; c++) y[first + c] += up[c] * matmul->scale;

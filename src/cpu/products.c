@@ -66,8 +66,7 @@ Matmul cpu_gate_up(const BackendModel *loaded, int layer) {
                   .gate_scale = (float)config->gate_scale,
                   .up_scale = (float)config->mlp_scale,
                   .activation = with_limit(config->activation, limit),
-                  .limit = (float)limit,
-                  .xielu = loaded->layers[layer].xielu};
+                  .numbers = {(float)limit, loaded->layers[layer].xielu}};
 }
 
 void cpu_products_gated(CpuProducts *products, int layer, ProductRows rows) {

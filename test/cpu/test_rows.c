@@ -58,7 +58,7 @@ TEST(silu_multiply) {
   for (int isa = 0; isa < (tables(&n_tables), n_tables); isa++) {
     const Kernels *kernels = tables(&n_tables)[isa];
     memcpy(out, gate, sizeof out);
-    kernels->activate[ACTIVATION_SILU](out, up, N);
+    kernels->activate(ACTIVATION_SILU, NULL, out, up, N);
     for (int i = 0; i < N; i++) {
       double want = (double)gate[i] / (1 + exp(-(double)gate[i])) * (double)up[i];
       /* Below -88 the quotient's divisor leaves fp32's range, and the result is 0. */
@@ -66,7 +66,7 @@ TEST(silu_multiply) {
       assert_near(kernels, out[i], want, bound);
     }
     float odd[3] = {NAN, INFINITY, -INFINITY}, ones[3] = {1, 1, 1};
-    kernels->activate[ACTIVATION_SILU](odd, ones, 3);
+    kernels->activate(ACTIVATION_SILU, NULL, odd, ones, 3);
     assert_true(isnan(odd[0]));
     assert_true(odd[1] == INFINITY);
     assert_true(isnan(odd[2])); /* -inf / (1 + inf) */
@@ -86,7 +86,7 @@ TEST(gelu_multiply) {
   for (int isa = 0; isa < (tables(&n_tables), n_tables); isa++) {
     const Kernels *kernels = tables(&n_tables)[isa];
     memcpy(out, gate, sizeof out);
-    kernels->activate[ACTIVATION_GELU_TANH](out, up, N);
+    kernels->activate(ACTIVATION_GELU_TANH, NULL, out, up, N);
     for (int i = 0; i < N; i++) {
       double x = (double)gate[i], u = sqrt(2 / M_PI) * (x + 0.044715 * x * x * x);
       double want = 0.5 * x * (1 + tanh(u)) * (double)up[i];
@@ -95,7 +95,7 @@ TEST(gelu_multiply) {
       assert_near(kernels, out[i], want, bound);
     }
     float odd[4] = {NAN, INFINITY, 1e20f, -1e20f}, ones[4] = {1, 1, 1, 1};
-    kernels->activate[ACTIVATION_GELU_TANH](odd, ones, 4);
+    kernels->activate(ACTIVATION_GELU_TANH, NULL, odd, ones, 4);
     assert_true(isnan(odd[0]) && odd[1] == INFINITY && odd[2] == 1e20f && odd[3] == 0);
   }
 }
@@ -116,14 +116,14 @@ TEST(xielu) {
   for (int isa = 0; isa < (tables(&n_tables), n_tables); isa++) {
     const Kernels *kernels = tables(&n_tables)[isa];
     memcpy(out, u, sizeof out);
-    kernels->xielu(out, N, &own);
+    kernels->activate(ACTIVATION_XIELU, &(ActivationNumbers){.xielu = own}, out, out, N);
     for (int i = 0; i < N; i++) {
       const double x = (double)u[i], want = xielu_of(x, &own);
       const double bound = x > 0 ? 4 * EPSILON * want : (6 * (double)own.alpha_n + 2) * EPSILON * fmax(1, -x);
       assert_near(kernels, out[i], want, bound + 1e-44);
     }
     float odd[3] = {NAN, INFINITY, 0};
-    kernels->xielu(odd, 3, &own);
+    kernels->activate(ACTIVATION_XIELU, &(ActivationNumbers){.xielu = own}, odd, odd, 3);
     assert_true(isnan(odd[0]) && odd[1] == INFINITY && odd[2] != 0);
   }
 }
@@ -140,7 +140,7 @@ TEST(xielu_near_zero) {
   for (int isa = 0; isa < (tables(&n_tables), n_tables); isa++) {
     const Kernels *kernels = tables(&n_tables)[isa];
     memcpy(out, u, sizeof out);
-    kernels->xielu(out, N, &own);
+    kernels->activate(ACTIVATION_XIELU, &(ActivationNumbers){.xielu = own}, out, out, N);
     for (int i = 0; i < N; i++) {
       const double x = (double)u[i], bound = 9 * (double)own.alpha_n * EPSILON * fmax(-x, -(double)own.eps);
       assert_near(kernels, out[i], xielu_of(x, &own), bound);

@@ -166,7 +166,7 @@ static void gate_head(const DeltaWork *work, int row, int head) {
   const double eps = config->norm_eps != 0 ? config->norm_eps : work->state->loaded->model->config.norm_eps;
   kernels->rms_norm(out, work->weights->delta_norm, config->value_dim, eps, out);
   if (!config->gate_is_sigmoid) {
-    kernels->activate[ACTIVATION_SILU](z, out, config->value_dim);
+    kernels->activate(ACTIVATION_SILU, NULL, z, out, config->value_dim);
     return;
   }
   kernels->sigmoid(z, config->value_dim);
@@ -186,7 +186,7 @@ static void gate_group(const DeltaWork *work, int row, int group) {
   const size_t at = (size_t)group * (size_t)width;
   float *z = work->z + (size_t)row * work->z_stride + at;
   scale_row(z, width, config->z_scale);
-  kernels->activate[ACTIVATION_SILU](z, v_of(work, row, head), width);
+  kernels->activate(ACTIVATION_SILU, NULL, z, v_of(work, row, head), width);
   if (!config->no_norm)
     kernels->rms_norm(z, work->weights->delta_norm + at, width, work->state->loaded->model->config.norm_eps,
                       z);
