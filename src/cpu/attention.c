@@ -101,27 +101,24 @@ static void attend_queries(const AttentionWork *work, int kv_head, int first, in
 }
 
 /* The number of tiles of a part's queries for one KV head. */
-static int64_t n_tiles_of(const AttentionWork *work, const SequenceRows *part) {
-  return ((int64_t)part->n_tokens * work->group + MAX_QUERIES - 1) / MAX_QUERIES;
+static int64_t n_tiles_of(const AttentionWork *work, SequenceRows part) {
+  return ((int64_t)part.n_tokens * work->group + MAX_QUERIES - 1) / MAX_QUERIES;
 }
 
 /* Attention of several rows. Tasks are ordered by part, tile, KV head. */
 static void attend_rows(const AttentionWork *all, TokenRange range, int n_kv_heads) {
-  SequenceRows only;
-  int n_parts;
-  const SequenceRows *parts = cpu_parts(&range, &only, &n_parts);
   int64_t n_tasks = 0;
-  for (int i = 0; i < n_parts; i++) n_tasks += n_tiles_of(all, &parts[i]) * n_kv_heads;
+  for (int i = 0; i < cpu_n_parts(&range); i++) n_tasks += n_tiles_of(all, cpu_part(&range, i)) * n_kv_heads;
     /* Starts with the last tile, whose queries attend to the most keys of their sequence. */
 #pragma omp parallel for schedule(dynamic) num_threads(all->state->loaded->n_threads)
   for (int64_t at = n_tasks - 1; at >= 0; at--) {
     AttentionWork work = *all;
-    const SequenceRows *part = parts;
     int64_t task = at;
-    for (int64_t n; task >= (n = n_tiles_of(all, part) * n_kv_heads); task -= n)
-      work.first_row += part++->n_tokens;
-    work.part = *part;
-    int64_t first = task / n_kv_heads * MAX_QUERIES, left = (int64_t)part->n_tokens * work.group - first;
+    int part = 0;
+    for (int64_t n; task >= (n = n_tiles_of(all, cpu_part(&range, part)) * n_kv_heads); task -= n)
+      work.first_row += cpu_part(&range, part++).n_tokens;
+    work.part = cpu_part(&range, part);
+    int64_t first = task / n_kv_heads * MAX_QUERIES, left = (int64_t)work.part.n_tokens * work.group - first;
     attend_queries(&work, (int)(task % n_kv_heads), (int)first, left < MAX_QUERIES ? (int)left : MAX_QUERIES);
   }
 }
@@ -189,10 +186,8 @@ static void attend_chosen(const AttentionWork *all, int n_rows, int n_kv_heads) 
 Status cpu_attention(BackendState *state, TokenRange range, int layer, Error *err) {
   const ModelConfig *config = &state->loaded->model->config;
   const LayerConfig own = config_layer(config, layer);
-  SequenceRows only;
-  int n_parts;
   const AttentionWork work = {.state = state,
-                              .part = *cpu_parts(&range, &only, &n_parts),
+                              .part = cpu_part(&range, 0),
                               .layer = layer,
                               .window = own.window,
                               .chunk = own.chunk,

@@ -183,11 +183,13 @@ struct BackendState {
 /* The cache of one KV head, with the page table of a sequence; valid until the state is closed. */
 KvHead state_kv_head(const BackendState *state, int sequence, int layer, int kv_head);
 
-/* Returns the parts of a step. A range without parts is one part, which is written to *only. */
-static inline const SequenceRows *cpu_parts(const TokenRange *range, SequenceRows *only, int *n_parts) {
-  *only = (SequenceRows){.pos = range->pos, .n_tokens = range->n_tokens, .long_rope = range->long_rope};
-  *n_parts = range->parts ? range->n_parts : 1;
-  return range->parts ? range->parts : only;
+/* The number of a step's parts, and part i: a range without parts is one part. */
+static inline int cpu_n_parts(const TokenRange *range) {
+  return range->parts ? range->n_parts : 1;
+}
+static inline SequenceRows cpu_part(const TokenRange *range, int i) {
+  if (range->parts) return range->parts[i];
+  return (SequenceRows){.pos = range->pos, .n_tokens = range->n_tokens, .long_rope = range->long_rope};
 }
 
 enum { MAX_MATMULS = 6 };

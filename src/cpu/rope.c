@@ -30,18 +30,16 @@ static void set_angles(BackendState *state, LayerRope which, bool long_rope, int
 }
 
 void cpu_place_rows(BackendState *state, TokenRange range) {
-  SequenceRows only;
-  int n_parts, row = 0;
-  const SequenceRows *parts = cpu_parts(&range, &only, &n_parts);
-  for (int i = 0; i < n_parts; i++) {
-    for (int r = 0; r < parts[i].n_tokens; r++, row++) {
-      state->sequences[row] = parts[i].sequence;
-      state->positions[row] = parts[i].pos + r;
+  for (int i = 0, row = 0; i < cpu_n_parts(&range); i++) {
+    const SequenceRows part = cpu_part(&range, i);
+    for (int r = 0; r < part.n_tokens; r++, row++) {
+      state->sequences[row] = part.sequence;
+      state->positions[row] = part.pos + r;
       /* A row keeps its angles if they were made for its position and long_rope. `auk quantize` gains by
        * this: it computes one text after another from position 0 on. */
-      const int64_t now = 1 + 2 * (int64_t)state->positions[row] + parts[i].long_rope;
+      const int64_t now = 1 + 2 * (int64_t)state->positions[row] + part.long_rope;
       for (int rope = 0; state->angled[row] != now && rope < state->plan.n_ropes; rope++)
-        set_angles(state, (LayerRope)rope, parts[i].long_rope, row);
+        set_angles(state, (LayerRope)rope, part.long_rope, row);
       state->angled[row] = now;
     }
   }

@@ -50,12 +50,9 @@ float *cpu_layer_state(const BackendState *state, int layer, int sequence) {
 }
 
 void cpu_begin_states(const BackendState *state, int layer, TokenRange range) {
-  SequenceRows only;
-  int n_parts;
-  const SequenceRows *parts = cpu_parts(&range, &only, &n_parts);
   const size_t bytes = mixer_numbers(&state->loaded->model->config, layer) * sizeof(float);
-  for (int i = 0; i < n_parts; i++)
-    if (parts[i].pos == 0) memset(layer_of(state, parts[i].sequence, layer), 0, bytes);
+  for (int i = 0; i < cpu_n_parts(&range); i++)
+    if (cpu_part(&range, i).pos == 0) memset(layer_of(state, cpu_part(&range, i).sequence, layer), 0, bytes);
 }
 
 float *cpu_ngram_state(const BackendState *state, int layer, int sequence) {

@@ -87,9 +87,6 @@ void cpu_short_conv(BackendState *state, TokenRange range, int layer, const floa
   const BackendModel *loaded = state->loaded;
   const StatePlan *plan = &state->plan;
   const size_t hidden = (size_t)loaded->model->config.hidden, channels = (size_t)plan->channels;
-  SequenceRows only;
-  int n_parts;
-  const SequenceRows *parts = cpu_parts(&range, &only, &n_parts);
   cpu_begin_states(state, layer, range);
   run_matmul(state, loaded->layers[layer].conv_in, from, plan->hidden, range.n_tokens, state->channels,
              plan->channels);
@@ -103,9 +100,11 @@ void cpu_short_conv(BackendState *state, TokenRange range, int layer, const floa
 #pragma omp for
     for (int first = 0; first < plan->hidden; first += CONVOLUTION_BLOCK) {
       size_t row = 0;
-      for (int i = 0; i < n_parts; row += (size_t)parts[i++].n_tokens) {
-        const Convolution convolution = convolution_of(state, layer, &parts[i], row);
+      for (int i = 0; i < cpu_n_parts(&range); i++) {
+        const SequenceRows part = cpu_part(&range, i);
+        const Convolution convolution = convolution_of(state, layer, &part, row);
         cpu_convolve(loaded->kernels, &convolution, first);
+        row += (size_t)part.n_tokens;
       }
     }
   }

@@ -37,9 +37,8 @@ typedef struct {
   BackendState *state;
   const DeltaConfig *config;
   const CpuLayer *weights;
-  int layer, n_rows;
-  const SequenceRows *parts; /* [n_parts] the step's sequences */
-  int n_parts;
+  int layer;
+  TokenRange range;
   float *z; /* [n_rows][z_stride] z, then o's input */
   size_t z_stride;
 } DeltaWork;
@@ -128,15 +127,15 @@ static void round_columns(const DeltaWork *work, uint32_t pos, int head, int fir
 
 /* Runs columns [first, first + n) of one value head over a sequence's rows, which begin at the step's
  * row row_of_part. Outputs replace v. */
-static void run_columns(const DeltaWork *work, const SequenceRows *part, int row_of_part, int head, int first,
+static void run_columns(const DeltaWork *work, SequenceRows part, int row_of_part, int head, int first,
                         int n) {
   const DeltaConfig *config = work->config;
   const int key_head = head / (config->n_value_heads / config->n_key_heads), columns = cpu_padded(n);
   const float skip = work->weights->delta_skip ? work->weights->delta_skip[head] : 0;
-  float *heads = cpu_layer_state(work->state, work->layer, part->sequence) + tail_numbers(config);
+  float *heads = cpu_layer_state(work->state, work->layer, part.sequence) + tail_numbers(config);
   float *cells = heads + (size_t)head * head_numbers(config) + first;
   float v[BLOCK_COLUMNS] = {0}, out[BLOCK_COLUMNS];
-  for (int r = row_of_part; r < row_of_part + part->n_tokens; r++) {
+  for (int r = row_of_part; r < row_of_part + part.n_tokens; r++) {
     float *values = v_of(work, r, head) + first;
     const size_t at = (size_t)r * (size_t)work->state->plan.delta_heads + (size_t)head;
     memcpy(v, values, (size_t)n * sizeof *v);
@@ -151,7 +150,7 @@ static void run_columns(const DeltaWork *work, const SequenceRows *part, int row
     work->state->loaded->kernels->delta_rule(&token, config->key_dim, columns, cells,
                                              (size_t)cpu_padded(config->value_dim), out);
     if (work->state->options.states != STATES_F32)
-      round_columns(work, (uint32_t)(part->pos + r - row_of_part), head, first, n, cells);
+      round_columns(work, (uint32_t)(part.pos + r - row_of_part), head, first, n, cells);
     for (int i = 0; i < n; i++) values[i] = work->weights->delta_skip ? out[i] + skip * v[i] : out[i];
   }
 }
@@ -196,25 +195,26 @@ static void gate_group(const DeltaWork *work, int row, int group) {
 /* Convolves the block of columns that begins at `first`, for all sequences of the step. */
 static void convolve_columns(const DeltaWork *work, int first) {
   const int width = work->state->plan.channels;
-  for (int i = 0, row = 0; i < work->n_parts; row += work->parts[i++].n_tokens) {
+  for (int i = 0, row = 0; i < cpu_n_parts(&work->range); i++) {
+    const SequenceRows part = cpu_part(&work->range, i);
     const Convolution convolution = {.rows = row_of(work, row),
                                      .stride = (size_t)width,
-                                     .tail =
-                                         cpu_layer_state(work->state, work->layer, work->parts[i].sequence),
+                                     .tail = cpu_layer_state(work->state, work->layer, part.sequence),
                                      .taps = work->weights->delta_conv,
                                      .bias = work->weights->delta_conv_bias,
-                                     .n_rows = work->parts[i].n_tokens,
+                                     .n_rows = part.n_tokens,
                                      .n_taps = work->config->conv,
                                      .width = width,
                                      .out = row_of(work, row),
                                      .out_stride = (size_t)width};
     cpu_convolve(work->state->loaded->kernels, &convolution, first);
+    row += part.n_tokens;
   }
 }
 
 static void run_rule(const DeltaWork *work) {
   const DeltaConfig *config = work->config;
-  const int n_rows = work->n_rows, width = work->state->plan.channels;
+  const int n_rows = work->range.n_tokens, width = work->state->plan.channels;
   const int n_blocks = (config->value_dim - 1) / BLOCK_COLUMNS + 1;
 #pragma omp parallel num_threads(work->state->loaded->n_threads)
   {
@@ -226,8 +226,8 @@ static void run_rule(const DeltaWork *work) {
 #pragma omp for
     for (int task = 0; task < config->n_value_heads * n_blocks; task++) {
       const int first = task % n_blocks * BLOCK_COLUMNS, left = config->value_dim - first;
-      for (int i = 0, row = 0; i < work->n_parts; row += work->parts[i++].n_tokens)
-        run_columns(work, &work->parts[i], row, task / n_blocks, first,
+      for (int i = 0, row = 0; i < cpu_n_parts(&work->range); row += cpu_part(&work->range, i++).n_tokens)
+        run_columns(work, cpu_part(&work->range, i), row, task / n_blocks, first,
                     left < BLOCK_COLUMNS ? left : BLOCK_COLUMNS);
     }
     const bool mamba = config->rule == RULE_MAMBA2;
@@ -249,11 +249,11 @@ static void run_second_gates(const DeltaWork *work) {
   };
   float *const inputs[] = {state->z_inputs, state->a_inputs};
   for (int i = 0; i < 2; i++) {
-    for (int r = 0; r < work->n_rows; r++) { /* a matmul's input is padded with zeros */
+    for (int r = 0; r < work->range.n_tokens; r++) { /* a matmul's input is padded with zeros */
       float *row = inputs[i] + (size_t)r * (size_t)plan->gate_rank;
       memset(row + rank, 0, (size_t)(plan->gate_rank - rank) * sizeof *row);
     }
-    run_matmuls(state, inputs[i], plan->gate_rank, work->n_rows, &gates[i], 1);
+    run_matmuls(state, inputs[i], plan->gate_rank, work->range.n_tokens, &gates[i], 1);
   }
 }
 
@@ -281,7 +281,7 @@ static void run_inputs(const DeltaWork *work, const float *from) {
   int n = 0;
   for (int i = 0; i < MAX_MATMULS; i++)
     if (all[i].w.linear) inputs[n++] = all[i];
-  run_matmuls(state, from, plan->hidden, work->n_rows, inputs, n);
+  run_matmuls(state, from, plan->hidden, work->range.n_tokens, inputs, n);
   if (two) run_second_gates(work);
 }
 
@@ -290,17 +290,12 @@ void cpu_delta_rule(BackendState *state, TokenRange range, int layer, const floa
   const CpuLayer *weights = &loaded->layers[layer];
   const ModelConfig *config = &loaded->model->config;
   const bool beside = config_layer(config, layer).delta_beside;
-  SequenceRows only;
-  int n_parts;
-  const SequenceRows *parts = cpu_parts(&range, &only, &n_parts);
   cpu_begin_states(state, layer, range);
   const DeltaWork work = {.state = state,
                           .config = &config->delta,
                           .weights = weights,
                           .layer = layer,
-                          .n_rows = range.n_tokens,
-                          .parts = parts,
-                          .n_parts = n_parts,
+                          .range = range,
                           .z = beside ? state->beside : state->q,
                           .z_stride = (size_t)(beside ? state->plan.beside : state->plan.heads)};
   run_inputs(&work, from);

@@ -63,13 +63,13 @@ static void block_key(const BackendState *state, int layer, const KvHead *kv, in
 }
 
 /* Appends the index keys of a sequence's rows. */
-static void append_keys(const BackendState *state, int layer, const SequenceRows *part, int first_row) {
+static void append_keys(const BackendState *state, int layer, SequenceRows part, int first_row) {
   const ModelConfig *config = &state->loaded->model->config;
   const int dim = config->indexer.head_dim;
-  const KvHead kv = index_head(state, part->sequence, layer);
+  const KvHead kv = index_head(state, part.sequence, layer);
   float raw[MAX_HEAD_DIM] = {0}, key[MAX_HEAD_DIM] = {0};
-  for (int r = 0; r < part->n_tokens; r++) {
-    const int position = part->pos + r;
+  for (int r = 0; r < part.n_tokens; r++) {
+    const int position = part.pos + r;
     const float *row = state->index + (size_t)(first_row + r) * (size_t)state->plan.index;
     memcpy(raw, row + config->indexer.n_heads * dim, (size_t)dim * sizeof *raw);
     memset(key, 0, sizeof key);
@@ -81,13 +81,10 @@ static void append_keys(const BackendState *state, int layer, const SequenceRows
 }
 
 void cpu_index(BackendState *state, TokenRange range, int layer, const float *from) {
-  SequenceRows only;
-  int n_parts;
-  const SequenceRows *parts = cpu_parts(&range, &only, &n_parts);
   run_matmul(state, state->loaded->layers[layer].index, from, state->plan.hidden, range.n_tokens,
              state->index, state->plan.index);
-  for (int i = 0, first = 0; i < n_parts; first += parts[i++].n_tokens)
-    append_keys(state, layer, &parts[i], first);
+  for (int i = 0, first = 0; i < cpu_n_parts(&range); first += cpu_part(&range, i++).n_tokens)
+    append_keys(state, layer, cpu_part(&range, i), first);
 }
 
 /* --- the choice */

@@ -212,14 +212,12 @@ Status cpu_add_ngrams(BackendState *state, TokenRange range, int layer, Error *e
   const StatePlan *plan = &state->plan;
   const CpuLayer *weights = &loaded->layers[layer];
   const size_t tail_numbers = (size_t)n_tail(&loaded->model->config.ngrams) * (size_t)plan->streams;
-  SequenceRows only;
-  int n_parts;
-  const SequenceRows *parts = cpu_parts(&range, &only, &n_parts);
-  for (int i = 0, first = 0; i < n_parts; first += parts[i++].n_tokens) {
-    float *tail = cpu_ngram_state(state, layer, parts[i].sequence);
-    if (parts[i].pos == 0) memset(tail, 0, cpu_ngram_numbers(&loaded->model->config, layer) * sizeof *tail);
-#pragma omp parallel for if (parts[i].n_tokens > 1) num_threads(loaded->n_threads)
-    for (int r = 0; r < parts[i].n_tokens; r++)
+  for (int i = 0, first = 0; i < cpu_n_parts(&range); first += cpu_part(&range, i++).n_tokens) {
+    const SequenceRows part = cpu_part(&range, i);
+    float *tail = cpu_ngram_state(state, layer, part.sequence);
+    if (part.pos == 0) memset(tail, 0, cpu_ngram_numbers(&loaded->model->config, layer) * sizeof *tail);
+#pragma omp parallel for if (part.n_tokens > 1) num_threads(loaded->n_threads)
+    for (int r = 0; r < part.n_tokens; r++)
       read_ngrams(state, layer, tail + tail_numbers, first, r,
                   row_of(state->ngram_rows, plan->ngrams, first + r));
   }
@@ -229,13 +227,14 @@ Status cpu_add_ngrams(BackendState *state, TokenRange range, int layer, Error *e
   run_matmuls(state, state->ngram_rows, plan->ngrams, range.n_tokens, both, 2);
 #pragma omp parallel for if (range.n_tokens > 1) num_threads(loaded->n_threads)
   for (int r = 0; r < range.n_tokens; r++) gate_ngrams(state, weights, r);
-  for (int i = 0, first = 0; i < n_parts; first += parts[i++].n_tokens) {
-    float *tail = cpu_ngram_state(state, layer, parts[i].sequence);
+  for (int i = 0, first = 0; i < cpu_n_parts(&range); first += cpu_part(&range, i++).n_tokens) {
+    const SequenceRows part = cpu_part(&range, i);
+    float *tail = cpu_ngram_state(state, layer, part.sequence);
 #pragma omp parallel for num_threads(loaded->n_threads)
     for (int column = 0; column < plan->streams; column += CONVOLUTION_BLOCK)
-      add_columns(state, weights, tail, first, parts[i].n_tokens, column,
+      add_columns(state, weights, tail, first, part.n_tokens, column,
                   plan->streams - column < CONVOLUTION_BLOCK ? plan->streams - column : CONVOLUTION_BLOCK);
-    keep(state, tail, tail + tail_numbers, first, parts[i].n_tokens);
+    keep(state, tail, tail + tail_numbers, first, part.n_tokens);
   }
   return STATUS_OK;
 }
