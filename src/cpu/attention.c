@@ -49,8 +49,7 @@ static void span_of(const AttentionWork *work, int row, int *low, int *high) {
 
 static float *value_of(const AttentionWork *work, int kv_head, int query) {
   int row = work->first_row + query / work->group, head = kv_head * work->group + query % work->group;
-  return work->state->q + (size_t)row * (size_t)work->state->plan.heads +
-         (size_t)head * (size_t)work->head_dim;
+  return cpu_row(work->state->q, work->state->plan.heads, row) + head * work->head_dim;
 }
 
 /* The tile of queries [first, first + n) of a KV head; the caller sets q. */

@@ -335,15 +335,17 @@ void cpu_read_embedding(const BackendState *state, int32_t id, float *x) {
               (size_t)embedding->n_columns, x);
 }
 
-/* x = x - mean(x) */
+void cpu_centre(float *x, int n) {
+  double sum = 0;
+  for (int i = 0; i < n; i++) sum += (double)x[i];
+  for (int i = 0; i < n; i++) x[i] = (float)((double)x[i] - sum / n);
+}
+
+/* Centres x, if the model's norms are centred. */
 static void centre(BackendState *state, int n_rows) {
-  const int n = state->loaded->model->config.hidden;
-  for (int r = 0; r < n_rows; r++) {
-    float *x = state->x + (size_t)r * (size_t)state->plan.hidden;
-    double sum = 0;
-    for (int i = 0; i < n; i++) sum += (double)x[i];
-    for (int i = 0; i < n; i++) x[i] = (float)((double)x[i] - sum / n);
-  }
+  const ModelConfig *config = &state->loaded->model->config;
+  for (int r = 0; norms_are_centred(config) && r < n_rows; r++)
+    cpu_centre(cpu_row(state->x, state->plan.hidden, r), config->hidden);
 }
 
 static Status cpu_embed(BackendState *state, TokenRange range, int layer, Error *err) {
@@ -366,27 +368,23 @@ static Status cpu_embed(BackendState *state, TokenRange range, int layer, Error 
                                        x);
     for (int i = 0; scale != 1 && i < embedding->n_columns; i++) x[i] *= scale;
   }
-  if (norms_are_centred(&model->config)) centre(state, range.n_tokens);
+  centre(state, range.n_tokens);
   if (state->plan.ngrams) memcpy(state->ids, ids, (size_t)range.n_tokens * sizeof *ids);
   for (int r = 0; r < range.n_tokens; r++)
     for (int s = 0; s < model->config.streams.n; s++)
-      memcpy(state->streams + (size_t)r * (size_t)state->plan.streams + (size_t)(s * model->config.hidden),
-             state->x + (size_t)r * (size_t)state->plan.hidden,
-             (size_t)model->config.hidden * sizeof *state->x);
+      memcpy(cpu_row(state->streams, state->plan.streams, r) + s * model->config.hidden,
+             cpu_row(state->x, state->plan.hidden, r), (size_t)model->config.hidden * sizeof *state->x);
   if (model->config.per_layer_width > 0) make_layer_inputs(state, range, ids);
   if (model->config.altup.n > 0) cpu_begin_streams(state, range.n_tokens);
   return STATUS_OK;
 }
 
-/* h[r] = rmsnorm(from[r]) * weight; `from` may be h. */
-static void normalise(BackendState *state, const float *from, int n_rows, const float *weight, double eps) {
-  const ModelConfig *config = &state->loaded->model->config;
-  size_t stride = (size_t)state->plan.hidden;
+void cpu_norm_rows(const BackendState *state, const float *from, int from_stride, int n_rows,
+                   const float *weight, int n, double eps, float *to, int to_stride) {
 #pragma omp parallel for if (n_rows > 1) num_threads(state->loaded->n_threads)
-  for (int r = 0; r < n_rows; r++) {
-    state->loaded->kernels->rms_norm(from + (size_t)r * stride, weight, config->hidden, eps,
-                                     state->h + (size_t)r * stride);
-  }
+  for (int r = 0; r < n_rows; r++)
+    state->loaded->kernels->rms_norm(from + (size_t)r * (size_t)from_stride, weight, n, eps,
+                                     to + (size_t)r * (size_t)to_stride);
 }
 
 static void add_bias(const float *bias, int n, float *h) {
@@ -397,7 +395,8 @@ const float *cpu_normalised(BackendState *state, int n_rows, const float *weight
   const ModelConfig *config = &state->loaded->model->config;
   if (config->streams.n > 0) return state->h; /* already the weighted mean of the streams */
   if (!weight) return state->x;
-  normalise(state, state->x, n_rows, weight, config->norm_eps);
+  cpu_norm_rows(state, state->x, state->plan.hidden, n_rows, weight, config->hidden, config->norm_eps,
+                state->h, state->plan.hidden);
   for (int r = 0; r < n_rows; r++)
     add_bias(bias, config->hidden, state->h + (size_t)r * (size_t)state->plan.hidden);
   return state->h;
@@ -420,8 +419,9 @@ static void matmul_residual(BackendState *state, CpuLinear w, const float *from,
       .w = w, .add = !post_norm, .scale = scale, .y = post_norm ? state->h : state->x, .y_stride = stride};
   run_matmuls(state, from, from_stride, n_rows, &matmul, 1);
   if (!post_norm) return;
-  normalise(state, state->h, n_rows, post_norm,
-            config->post_norm_eps != 0 ? config->post_norm_eps : config->norm_eps);
+  const double eps = config->post_norm_eps != 0 ? config->post_norm_eps : config->norm_eps;
+  cpu_norm_rows(state, state->h, state->plan.hidden, n_rows, post_norm, config->hidden, eps, state->h,
+                state->plan.hidden);
   for (int r = 0; r < n_rows; r++) {
     float *x = state->x + (size_t)r * stride, *h = state->h + (size_t)r * stride;
     for (int i = 0; i < config->hidden; i++) x[i] += scale * h[i];
@@ -573,7 +573,7 @@ static Status cpu_out_proj_residual(BackendState *state, TokenRange range, int l
   matmul_residual(state, weights->o, from, stride, n_rows, weights->attn_post_norm);
   if (config_layer(config, layer).delta_beside)
     matmul_residual(state, weights->delta_o, state->beside, state->plan.beside, n_rows, NULL);
-  if (norms_are_centred(config) && !config->parallel) centre(state, n_rows);
+  if (!config->parallel) centre(state, n_rows);
   if (config->altup.n > 0) scale_rows(state, n_rows, (float)sqrt(0.5));
   return STATUS_OK;
 }
@@ -626,7 +626,7 @@ static Status cpu_down_residual(BackendState *state, TokenRange range, int layer
   pad_rows(state->g, state->plan.intermediate, range.n_tokens, weights->down.linear->n_in);
   matmul_residual(state, weights->down, state->g, state->plan.intermediate, range.n_tokens,
                   weights->mlp_post_norm);
-  if (norms_are_centred(&state->loaded->model->config)) centre(state, range.n_tokens);
+  centre(state, range.n_tokens);
   return STATUS_OK;
 }
 
@@ -635,7 +635,7 @@ static Status cpu_norm_experts_residual(BackendState *state, TokenRange range, i
     pad_rows(state->g, state->plan.intermediate, range.n_tokens,
              state->loaded->layers[layer].down.linear->n_in);
   cpu_experts(state, range.n_tokens, layer);
-  if (norms_are_centred(&state->loaded->model->config)) centre(state, range.n_tokens);
+  centre(state, range.n_tokens);
   return STATUS_OK;
 }
 
@@ -669,14 +669,13 @@ static Status cpu_layer_end(BackendState *state, TokenRange range, int layer, Er
 static void normalise_logit_rows(BackendState *state, const int32_t *rows, int first_row, int n_rows) {
   const BackendModel *loaded = state->loaded;
   const ModelConfig *config = &loaded->model->config;
-  const size_t stride = (size_t)state->plan.hidden;
+  const int stride = state->plan.hidden;
 #pragma omp parallel for if (n_rows > 1) num_threads(loaded->n_threads)
   for (int i = 0; i < n_rows; i++)
-    loaded->kernels->rms_norm(state->x + (size_t)(rows ? rows[i] : first_row + i) * stride,
-                              loaded->final_norm, config->hidden, config->norm_eps,
-                              state->h + (size_t)i * stride);
+    loaded->kernels->rms_norm(cpu_row(state->x, stride, rows ? rows[i] : first_row + i), loaded->final_norm,
+                              config->hidden, config->norm_eps, cpu_row(state->h, stride, i));
   for (int i = 0; i < n_rows; i++)
-    add_bias(loaded->final_norm_bias, config->hidden, state->h + (size_t)i * stride);
+    add_bias(loaded->final_norm_bias, config->hidden, cpu_row(state->h, stride, i));
 }
 
 /* Divides and caps the outputs of the lm_head. */

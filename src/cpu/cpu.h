@@ -224,6 +224,16 @@ Matmul cpu_gate_up(const BackendModel *loaded, int layer);
  * state->x. With streams: state->h as the mix left it. */
 const float *cpu_normalised(BackendState *state, int n_rows, const float *weight, const float *bias);
 
+/* A row of rows that are `stride` floats apart. */
+static inline float *cpu_row(float *rows, int stride, int row) {
+  return rows + (size_t)row * (size_t)stride;
+}
+
+/* to[r] = rmsnorm(from[r]) * weight, for n_rows rows of n numbers; `to` may be `from`. */
+void cpu_norm_rows(const BackendState *state, const float *from, int from_stride, int n_rows,
+                   const float *weight, int n, double eps, float *to, int to_stride);
+void cpu_centre(float *x, int n); /* x = x - mean(x) */
+
 /* The operation norm_experts_residual (experts.c). */
 void cpu_experts(BackendState *state, int n_rows, int layer);
 /* For products.c: y[n_rows][y_stride] = the sum of the outputs of the experts in state->expert_choices,

@@ -157,9 +157,8 @@ Status cpu_draft_context(BackendState *state, TokenRange range, Error *err) {
   int stride;
   cpu_place_rows(state, range);
   const float *from = make_states(state, range.n_tokens, range.states, &stride);
-  for (int r = 0; r < range.n_tokens; r++)
-    loaded->kernels->rms_norm(from + (size_t)r * (size_t)stride, loaded->draft_state_norm, config->hidden,
-                              config->norm_eps, state->h + (size_t)r * (size_t)state->plan.hidden);
+  cpu_norm_rows(state, from, stride, range.n_tokens, loaded->draft_state_norm, config->hidden,
+                config->norm_eps, state->h, state->plan.hidden);
   for (int layer = 0; layer < config->n_layers; layer++) {
     const CpuLayer *weights = &loaded->layers[layer];
     const Matmul matmuls[] = {{.w = weights->k, .y = state->k, .y_stride = (size_t)state->plan.kv_heads},

@@ -45,13 +45,6 @@ void cpu_place_rows(BackendState *state, TokenRange range) {
   }
 }
 
-/* x = x - mean(x) */
-static void centre(float *x, int n) {
-  double sum = 0;
-  for (int i = 0; i < n; i++) sum += (double)x[i];
-  for (int i = 0; i < n; i++) x[i] = (float)((double)x[i] - sum / n);
-}
-
 /* Applies the model's q or k norm, if any, RoPE and `scale` to the heads of a row. */
 static void norm_rope_heads(const BackendState *state, const LayerConfig *layer, const float *norm, int row,
                             int n_heads, float scale, float *heads) {
@@ -69,7 +62,7 @@ static void norm_rope_heads(const BackendState *state, const LayerConfig *layer,
     if (norm && config->qk_norm == QK_NORM_HEADS && !after)
       kernels->rms_norm(head, norm, dim, config->norm_eps, head);
     if (norm && config->qk_norm == QK_NORM_CENTRED) {
-      centre(head, dim);
+      cpu_centre(head, dim);
       kernels->rms_norm(head, norm + i * dim, dim, config->norm_eps, head);
     }
     (neighbours ? kernels->rotate_neighbours : kernels->rotate)(head, state->cosines + at, state->sines + at,

@@ -11,10 +11,6 @@
 
 /* --- the first streams, and their mean for the lm_head */
 
-static float *row_of(float *rows, int stride, int row) {
-  return rows + (size_t)row * (size_t)stride;
-}
-
 /* The root of x's mean square, or of `least` if the mean square is smaller. */
 static double size_of(const float *x, int n, double least) {
   double sum = 0;
@@ -37,8 +33,8 @@ void cpu_begin_streams(BackendState *state, int n_rows) {
                state->streams + (size_t)s * (size_t)stride, all);
 #pragma omp parallel for if (n_rows > 1) num_threads(loaded->n_threads)
   for (int r = 0; r < n_rows; r++) {
-    const float *x = row_of(state->x, stride, r);
-    float *streams = row_of(state->streams, all, r);
+    const float *x = cpu_row(state->x, stride, r);
+    float *streams = cpu_row(state->streams, all, r);
     memcpy(streams, x, (size_t)config->hidden * sizeof *x);
     for (int s = 1; s < config->altup.n; s++) {
       float *stream = streams + s * stride;
@@ -53,7 +49,7 @@ void cpu_join_streams(BackendState *state, const int32_t *rows, int first_row, i
   const ModelConfig *config = &loaded->model->config;
   const int stride = state->plan.hidden, all = state->plan.streams;
   for (int r = 0; r < n_rows; r++)
-    memcpy(row_of(state->stream_rows, all, r), row_of(state->streams, all, rows ? rows[r] : first_row + r),
+    memcpy(cpu_row(state->stream_rows, all, r), cpu_row(state->streams, all, rows ? rows[r] : first_row + r),
            (size_t)all * sizeof(float));
   for (int s = 1; s < config->altup.n; s++) {
     const size_t at = (size_t)s * (size_t)stride;
@@ -62,8 +58,9 @@ void cpu_join_streams(BackendState *state, const int32_t *rows, int first_row, i
   }
 #pragma omp parallel for if (n_rows > 1) num_threads(loaded->n_threads)
   for (int r = 0; r < n_rows; r++) {
-    const float *first = row_of(state->stream_rows, all, r), *others = row_of(state->stream_weights, all, r);
-    float *h = row_of(state->h, stride, r);
+    const float *first = cpu_row(state->stream_rows, all, r),
+                *others = cpu_row(state->stream_weights, all, r);
+    float *h = cpu_row(state->h, stride, r);
     memcpy(h, first, (size_t)config->hidden * sizeof *h);
     for (int s = 1; s < config->altup.n; s++) {
       const float factor = same_size(first, others + s * stride, config->hidden);
@@ -82,13 +79,11 @@ static void make_coefficients(BackendState *state, const CpuLayer *weights, cons
   const BackendModel *loaded = state->loaded;
   const ModelConfig *config = &loaded->model->config;
   const int all = state->plan.streams, n = config->altup.n;
-#pragma omp parallel for if (n_rows > 1) num_threads(loaded->n_threads)
-  for (int r = 0; r < n_rows; r++)
-    loaded->kernels->rms_norm(from + (size_t)r * (size_t)from_stride, weights->altup_norm, config->hidden,
-                              config->norm_eps, row_of(state->stream_rows, all, r));
+  cpu_norm_rows(state, from, from_stride, n_rows, weights->altup_norm, config->hidden, config->norm_eps,
+                state->stream_rows, all);
   run_matmul(state, weights->altup_router, state->stream_rows, all, n_rows, state->stream_weights, all);
   for (int r = 0; r < n_rows; r++) {
-    float *m = row_of(state->stream_weights, all, r);
+    float *m = cpu_row(state->stream_weights, all, r);
     for (int s = 0; s < cpu_padded(n); s++) m[s] = s < n ? (float)tanh((double)m[s] / config->hidden) : 0;
   }
   run_matmul(state, w, state->stream_weights, all, n_rows, state->stream_factors, state->plan.stream_factors);
@@ -111,10 +106,10 @@ Status cpu_predict_streams(BackendState *state, TokenRange range, int layer, Err
   make_coefficients(state, weights, state->streams, all, weights->altup_predict, range.n_tokens);
 #pragma omp parallel for if (range.n_tokens > 1) num_threads(state->loaded->n_threads)
   for (int r = 0; r < range.n_tokens; r++) {
-    float *streams = row_of(state->streams, all, r);
-    predict_row(streams, stride, row_of(state->stream_factors, state->plan.stream_factors, r),
+    float *streams = cpu_row(state->streams, all, r);
+    predict_row(streams, stride, cpu_row(state->stream_factors, state->plan.stream_factors, r),
                 config->altup.n, config->hidden);
-    memcpy(row_of(state->x, stride, r), streams, (size_t)config->hidden * sizeof *streams);
+    memcpy(cpu_row(state->x, stride, r), streams, (size_t)config->hidden * sizeof *streams);
   }
   return STATUS_OK;
 }
@@ -130,8 +125,8 @@ Status cpu_add_laurel(BackendState *state, TokenRange range, int layer, Error *e
              state->stream_rows, plan->streams);
 #pragma omp parallel for if (range.n_tokens > 1) num_threads(loaded->n_threads)
   for (int r = 0; r < range.n_tokens; r++) {
-    const float *h = row_of(state->h, plan->hidden, r);
-    float *l = row_of(state->stream_rows, plan->streams, r), *x = row_of(state->x, plan->hidden, r);
+    const float *h = cpu_row(state->h, plan->hidden, r);
+    float *l = cpu_row(state->stream_rows, plan->streams, r), *x = cpu_row(state->x, plan->hidden, r);
     loaded->kernels->rms_norm(l, weights->laurel_norm, config->hidden, config->norm_eps, l);
     for (int i = 0; i < config->hidden; i++) x[i] += h[i] + l[i];
   }
@@ -145,8 +140,8 @@ Status cpu_correct_streams(BackendState *state, TokenRange range, int layer, Err
   make_coefficients(state, weights, state->x, stride, weights->altup_correct, range.n_tokens);
 #pragma omp parallel for if (range.n_tokens > 1) num_threads(state->loaded->n_threads)
   for (int r = 0; r < range.n_tokens; r++) {
-    const float *c = row_of(state->stream_factors, state->plan.stream_factors, r);
-    float *x = row_of(state->x, stride, r), *streams = row_of(state->streams, state->plan.streams, r);
+    const float *c = cpu_row(state->stream_factors, state->plan.stream_factors, r);
+    float *x = cpu_row(state->x, stride, r), *streams = cpu_row(state->streams, state->plan.streams, r);
     for (int i = 0; i < hidden; i++) x[i] -= streams[i];
     for (int s = 0; s < config->altup.n; s++)
       for (int i = 0; i < hidden; i++) streams[s * stride + i] += (1 + c[s]) * x[i];
@@ -160,8 +155,8 @@ void cpu_add_to_streams(BackendState *state, int n_rows) {
   const int stride = state->plan.hidden;
   for (int r = 0; r < n_rows; r++)
     for (int s = 1; s < config->altup.n; s++) {
-      const float *x = row_of(state->x, stride, r);
-      float *stream = row_of(state->streams, state->plan.streams, r) + s * stride;
+      const float *x = cpu_row(state->x, stride, r);
+      float *stream = cpu_row(state->streams, state->plan.streams, r) + s * stride;
       for (int i = 0; i < config->hidden; i++) stream[i] += x[i];
     }
 }

@@ -43,16 +43,6 @@ static void multiply_heads(BackendState *state, const Linear *matrices, int n_ro
   }
 }
 
-/* Applies RMSNorm to the first n numbers of each row, in place. */
-static void normalise(const BackendState *state, float *rows, int stride, int n_rows, int n,
-                      const float *norm) {
-#pragma omp parallel for if (n_rows > 1) num_threads(state->loaded->n_threads)
-  for (int r = 0; r < n_rows; r++) {
-    float *row = rows + (size_t)r * (size_t)stride;
-    state->loaded->kernels->rms_norm(row, norm, n, LATENT_EPS, row);
-  }
-}
-
 /* queries = the matrix q times `from` or, with q_rank, times the queries' normalised latent. kv_latents = the
  * normalised latent, then the key's part for RoPE. gates = attn_gate times `from`. */
 static void project(BackendState *state, int n_rows, int layer, const float *from) {
@@ -65,10 +55,12 @@ static void project(BackendState *state, int n_rows, int layer, const float *fro
   const Matmul gates = {.w = weights->attn_gate, .y = state->gates, .y_stride = (size_t)plan->gates};
   const Matmul first[] = {kv_a, latent->q_rank ? q_a : q, gates};
   run_matmuls(state, from, plan->hidden, n_rows, first, gates.w.linear ? 3 : 2);
-  normalise(state, state->kv_latents, plan->kv_a, n_rows, latent->kv_rank, weights->kv_a_norm);
+  cpu_norm_rows(state, state->kv_latents, plan->kv_a, n_rows, weights->kv_a_norm, latent->kv_rank, LATENT_EPS,
+                state->kv_latents, plan->kv_a);
   show_input(state, state->kv_latents, plan->kv_a, n_rows, &state->loaded->model->layers[layer].kv_b);
   if (!latent->q_rank) return;
-  normalise(state, state->q_latents, plan->q_rank, n_rows, latent->q_rank, weights->q_a_norm);
+  cpu_norm_rows(state, state->q_latents, plan->q_rank, n_rows, weights->q_a_norm, latent->q_rank, LATENT_EPS,
+                state->q_latents, plan->q_rank);
   for (int r = 0; r < n_rows; r++) /* a matmul's input is padded with zeros */
     for (int i = latent->q_rank; i < plan->q_rank; i++)
       state->q_latents[(size_t)r * (size_t)plan->q_rank + (size_t)i] = 0;
@@ -108,8 +100,7 @@ void cpu_latent_values(BackendState *state, int n_rows, int layer) {
   for (int r = 0; r < n_rows; r++)
     for (int h = 0; h < config->n_heads; h++)
       take_input(state, h, r,
-                 state->q + (size_t)r * (size_t)state->plan.heads + (size_t)(h * config->head_dim) +
-                     latent->rope_dim,
+                 cpu_row(state->q, state->plan.heads, r) + h * config->head_dim + latent->rope_dim,
                  latent->kv_rank);
   multiply_heads(state, state->loaded->model->layers[layer].value_heads, n_rows, state->queries,
                  (size_t)state->plan.queries, latent->value_dim);

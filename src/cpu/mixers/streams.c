@@ -15,10 +15,6 @@
 
 /* --- streams */
 
-static float *row_of(float *rows, int stride, int row) {
-  return rows + (size_t)row * (size_t)stride;
-}
-
 /* to = rmsnorm(stream) * weight for each stream of a row. */
 static void normalise_streams(const BackendState *state, const float *from, const float *weight, float *to) {
   const ModelConfig *config = &state->loaded->model->config;
@@ -39,9 +35,9 @@ static void activate(float *x, int width, int n) {
 static void mean_of_streams(const BackendState *state, int row) {
   const ModelConfig *config = &state->loaded->model->config;
   const int hidden = config->hidden, n = config->streams.n;
-  const float *streams = row_of(state->stream_rows, state->plan.streams, row);
-  float *weights = row_of(state->stream_weights, state->plan.streams, row),
-        *h = row_of(state->h, state->plan.hidden, row);
+  const float *streams = cpu_row(state->stream_rows, state->plan.streams, row);
+  float *weights = cpu_row(state->stream_weights, state->plan.streams, row),
+        *h = cpu_row(state->h, state->plan.hidden, row);
   state->loaded->kernels->sigmoid(weights, n * hidden);
   for (int i = 0; i < hidden; i++) {
     float sum = 0;
@@ -53,7 +49,7 @@ static void mean_of_streams(const BackendState *state, int row) {
 /* Finishes stream_factors, by which a block's output is multiplied: f becomes 2 sigmoid(f / n). */
 static void finish_factors(const BackendState *state, int row) {
   const int n = state->loaded->model->config.streams.n;
-  float *factors = row_of(state->stream_factors, state->plan.stream_factors, row);
+  float *factors = cpu_row(state->stream_factors, state->plan.stream_factors, row);
   for (int s = 0; s < n; s++) factors[s] /= (float)n;
   state->loaded->kernels->sigmoid(factors, n);
   for (int s = 0; s < n; s++) factors[s] *= 2;
@@ -66,15 +62,15 @@ void cpu_mix(BackendState *state, const float *norm, const CpuMix *mix, const in
   const int n = loaded->model->config.streams.n;
 #pragma omp parallel for if (n_rows > 1) num_threads(loaded->n_threads)
   for (int r = 0; r < n_rows; r++)
-    normalise_streams(state, row_of(state->streams, plan->streams, rows ? rows[r] : first_row + r), norm,
-                      row_of(state->stream_rows, plan->streams, r));
+    normalise_streams(state, cpu_row(state->streams, plan->streams, rows ? rows[r] : first_row + r), norm,
+                      cpu_row(state->stream_rows, plan->streams, r));
   const Matmul first[] = {
       {.w = mix->down, .y = state->stream_ranks, .y_stride = (size_t)plan->stream_rank},
       {.w = mix->inject, .y = state->stream_factors, .y_stride = (size_t)plan->stream_factors}};
   run_matmuls(state, state->stream_rows, plan->streams, n_rows, first, mix->inject.linear ? 2 : 1);
 #pragma omp parallel for if (n_rows > 1) num_threads(loaded->n_threads)
   for (int r = 0; r < n_rows; r++)
-    activate(row_of(state->stream_ranks, plan->stream_rank, r), plan->stream_rank, n);
+    activate(cpu_row(state->stream_ranks, plan->stream_rank, r), plan->stream_rank, n);
   run_matmul(state, mix->up, state->stream_ranks, plan->stream_rank, n_rows, state->stream_weights,
              plan->streams);
 #pragma omp parallel for if (n_rows > 1) num_threads(loaded->n_threads)
@@ -107,9 +103,9 @@ Status cpu_inject_streams(BackendState *state, TokenRange range, int layer, Erro
   const int hidden = config->hidden;
 #pragma omp parallel for if (range.n_tokens > 1) num_threads(state->loaded->n_threads)
   for (int r = 0; r < range.n_tokens; r++) {
-    const float *x = row_of(state->x, state->plan.hidden, r),
-                *factors = row_of(state->stream_factors, state->plan.stream_factors, r);
-    float *stream = row_of(state->streams, state->plan.streams, r);
+    const float *x = cpu_row(state->x, state->plan.hidden, r),
+                *factors = cpu_row(state->stream_factors, state->plan.stream_factors, r);
+    float *stream = cpu_row(state->streams, state->plan.streams, r);
     for (int s = 0; s < config->streams.n; s++, stream += hidden)
       for (int i = 0; i < hidden; i++) stream[i] += factors[s] * x[i];
   }
@@ -152,11 +148,11 @@ static void read_ngrams(const BackendState *state, int layer, const float *kept,
 static void gate_ngrams(const BackendState *state, const CpuLayer *weights, int row) {
   const ModelConfig *config = &state->loaded->model->config;
   const int hidden = config->hidden, n = config->streams.n;
-  float *key = row_of(state->stream_weights, state->plan.streams, row),
-        *gated = row_of(state->stream_rows, state->plan.streams, row);
-  const float *value = row_of(state->h, state->plan.hidden, row);
+  float *key = cpu_row(state->stream_weights, state->plan.streams, row),
+        *gated = cpu_row(state->stream_rows, state->plan.streams, row);
+  const float *value = cpu_row(state->h, state->plan.hidden, row);
   normalise_streams(state, key, weights->ngram_key_norm, key);
-  normalise_streams(state, row_of(state->streams, state->plan.streams, row), weights->ngram_query_norm,
+  normalise_streams(state, cpu_row(state->streams, state->plan.streams, row), weights->ngram_query_norm,
                     gated);
   for (int s = 0; s < n; s++) {
     double sum = 0;
@@ -219,7 +215,7 @@ Status cpu_add_ngrams(BackendState *state, TokenRange range, int layer, Error *e
 #pragma omp parallel for if (part.n_tokens > 1) num_threads(loaded->n_threads)
     for (int r = 0; r < part.n_tokens; r++)
       read_ngrams(state, layer, tail + tail_numbers, first, r,
-                  row_of(state->ngram_rows, plan->ngrams, first + r));
+                  cpu_row(state->ngram_rows, plan->ngrams, first + r));
   }
   const Matmul both[] = {
       {.w = weights->ngram_key, .y = state->stream_weights, .y_stride = (size_t)plan->streams},
