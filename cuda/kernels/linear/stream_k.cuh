@@ -138,17 +138,21 @@ __device__ __forceinline__ bool combine(Sum (&acc)[kFloats], const Work &w, int 
  *
  *     copy_async_wait<kStages - 2>()   this thread's copies of step s have landed
  *     __syncthreads()                  all threads' copies have, and all threads have read step s - 1
- *     load                             step s + kStages - 1, into the slot of s - 1; one group, maybe empty
+ *     load_weights, load_x             step s + kStages - 1, into the slot of s - 1; one group, maybe empty
  *     multiply                         step s
+ *
+ * Weights never change. So the first steps' weights are asked for before the previous kernel has ended, and
+ * only x waits for it. The loop over a tile has no end of a tile in it: with one, the compiler moved the sums
+ * to other registers in every step.
  *
  * The kernel passes what differs:
  *
  *   load_weights(stage, at, jumps)  starts the copies of the weights of step `at`; jumps: it begins a tile or
  *                                   is the block's first
  *   load_x(stage, at, jumps)        the same for x
- *   multiply(stage)         adds a step to the sums of the tile
- *   finish(at, whole)       ends the tile, or the block's part of it, and resets the sums; whole(sums) calls
- *                           combine() and says whether this block stores the tile
+ *   multiply(stage)                 adds a step to the sums of the tile
+ *   finish(at, whole)               ends the tile, or the block's part of it, and resets the sums;
+ *                                   whole(sums) calls combine(): true if this block stores the tile
  *
  * PRECOND  shared holds kStages * kStageBytes; every thread of the block calls. */
 template <int kStages, int kStageBytes, int kThreads, class Sum, class LoadWeights, class LoadX,
