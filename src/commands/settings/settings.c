@@ -21,7 +21,7 @@
 
 /* --- what can be set */
 
-typedef struct {
+typedef struct Settable {
   const Flag *table; /* [n] */
   size_t n;
   const char *names;  /* the flags that can be set */
@@ -104,54 +104,43 @@ static bool has_spelling(const Flag *flag, const char *text, size_t size) {
   return false;
 }
 
-static const Flag *find_flag(const char *text, size_t size, bool *of_a_model) {
-  const Settable *entry;
+static const Flag *find_flag(const char *text, size_t size, const Settable **entry) {
   const Flag *flag;
-  for (size_t table = 0, index = 0; (flag = next_settable(&table, &index, &entry));)
-    if (has_spelling(flag, text, size)) {
-      *of_a_model = entry->of_a_model;
-      return flag;
-    }
-  return NULL;
+  for (size_t table = 0, index = 0; (flag = next_settable(&table, &index, entry));)
+    if (has_spelling(flag, text, size)) break;
+  return flag;
 }
 
 /* --- mistakes */
 
-static Status refuse(const Settings *settings, size_t line, const char *what, Error *err) {
-  return error_set(err, STATUS_USAGE, "%s:%zu: %s (--no-config goes without)", settings->path, line, what);
-}
+/* Refuses a line; the message says what is wrong with it, printf style. */
+#define REFUSE(settings, line, err, what, ...)                                                               \
+  error_set(err, STATUS_USAGE, "%s:%zu: " what " (--no-config goes without)", (settings)->path, line,        \
+            ##__VA_ARGS__)
 
 static Status refuse_name(const Settings *settings, size_t line, Word given, Error *err) {
   const int size = given.size < 40 ? (int)given.size : 40;
-  Error what;
+  const Settable *entry;
   const Flag *flag;
   Word name;
-  for (size_t i = 0, offset; (flag = interface_flag(&run_interface, i, &offset)); i++) {
-    if (!has_spelling(flag, given.text, given.size)) continue;
-    error_set(&what, STATUS_OK, "%.*s is for one call and cannot be set", size, given.text);
-    return refuse(settings, line, what.text, err);
-  }
+  for (size_t i = 0, offset; (flag = interface_flag(&run_interface, i, &offset)); i++)
+    if (has_spelling(flag, given.text, given.size))
+      return REFUSE(settings, line, err, "%.*s is for one call and cannot be set", size, given.text);
   const char *colon = memchr(given.text, ':', given.size);
-  bool of_a_model;
-  if (colon && find_flag(given.text, (size_t)(colon - given.text), &of_a_model)) {
-    error_set(&what, STATUS_OK, "a setting is NAME VALUE, without a colon: %.*s VALUE",
-              (int)(colon - given.text), given.text);
-    return refuse(settings, line, what.text, err);
-  }
+  if (colon && find_flag(given.text, (size_t)(colon - given.text), &entry))
+    return REFUSE(settings, line, err, "a setting is NAME VALUE, without a colon: %.*s VALUE",
+                  (int)(colon - given.text), given.text);
   Suggestion nearest = suggestion_begin(given.text, given.size);
-  const Settable *entry;
   for (size_t table = 0, index = 0; (flag = next_settable(&table, &index, &entry));)
     for (const char *at = flag->names; flag_next_name(&at, &name);) {
       const size_t dashes = strspn(name.text, "-");
       suggestion_consider(&nearest, name.text + dashes, name.size - dashes);
     }
   if (nearest.word)
-    error_set(&what, STATUS_OK, "there is no setting %.*s: did you mean %.*s?", size, given.text,
-              (int)nearest.word_size, nearest.word);
-  else
-    error_set(&what, STATUS_OK, "there is no setting %.*s (a flag of auk run without its dashes)", size,
-              given.text);
-  return refuse(settings, line, what.text, err);
+    return REFUSE(settings, line, err, "there is no setting %.*s: did you mean %.*s?", size, given.text,
+                  (int)nearest.word_size, nearest.word);
+  return REFUSE(settings, line, err, "there is no setting %.*s (a flag of auk run without its dashes)", size,
+                given.text);
 }
 
 /* --- values */
@@ -196,10 +185,9 @@ static Status read_quoted(const Settings *settings, SettingLine *line, Error *er
   if (status == STATUS_OK && !memchr(text, 0, size)) line->owned = path_join("", text, err);
   json_free(tree);
   if (!line->owned)
-    return status == STATUS_FAILED
-               ? error_set(err, status, "%s", reason.text)
-               : refuse(settings, line->line,
-                        "a value that begins with \" is a JSON string, in \" to its end", err);
+    return status == STATUS_FAILED ? error_set(err, status, "%s", reason.text)
+                                   : REFUSE(settings, line->line, err,
+                                            "a value that begins with \" is a JSON string, in \" to its end");
   line->value = line->owned;
   return STATUS_OK;
 }
@@ -211,16 +199,13 @@ static Status check_value(const Settings *settings, SettingLine *line, Error *er
   if (line->flag->kind == KIND_SWITCH) {
     if (!*line->value) line->value = NULL;
     if (!line->value) return STATUS_OK;
-    error_set(&what, STATUS_OK, "%s takes no value, found \"%s\"", name, line->value);
-    return refuse(settings, line->line, what.text, err);
+    return REFUSE(settings, line->line, err, "%s takes no value, found \"%s\"", name, line->value);
   }
-  if (!*line->value) {
-    error_set(&what, STATUS_OK, "%s needs a value (%s)", name, line->flag->argument);
-    return refuse(settings, line->line, what.text, err);
-  }
+  if (!*line->value)
+    return REFUSE(settings, line->line, err, "%s needs a value (%s)", name, line->flag->argument);
   TRY(read_quoted(settings, line, err));
   Status status = flag_check_value(line->flag, name, line->value, &what);
-  if (status) return refuse(settings, line->line, what.text, err);
+  if (status) return REFUSE(settings, line->line, err, "%s", what.text);
   return expand_path(settings, line, err);
 }
 
@@ -230,23 +215,23 @@ static bool is_blank(char c) {
   return c == ' ' || c == '\t' || c == '\r';
 }
 
+static int find_section(const Settings *settings, const char *name) {
+  for (size_t i = 0; name && i < settings->n_sections; i++)
+    if (strcmp(settings->sections[i], name) == 0) return (int)i;
+  return -1;
+}
+
 static Status take_section(Settings *settings, char *text, size_t line, int *section, Error *err) {
   char *end = text + strlen(text) - 1;
-  if (end == text || *end != ']') return refuse(settings, line, "a section is [NAME]", err);
+  if (end == text || *end != ']') return REFUSE(settings, line, err, "a section is [NAME]");
   *end = 0;
   for (text++; is_blank(*text);) text++;
   while (end > text && is_blank(end[-1])) *--end = 0;
-  if (!*text) return refuse(settings, line, "a section without a name", err);
-  for (size_t i = 0; i < settings->n_sections; i++)
-    if (strcmp(settings->sections[i], text) == 0) {
-      *section = (int)i;
-      return STATUS_OK;
-    }
-  TRY(mem_grow(&settings->sections, &settings->sections_capacity, settings->n_sections + 1,
-               sizeof *settings->sections, "settings", err));
+  if (!*text) return REFUSE(settings, line, err, "a section without a name");
+  *section = find_section(settings, text);
+  if (*section >= 0) return STATUS_OK;
   *section = (int)settings->n_sections;
-  settings->sections[settings->n_sections++] = text;
-  return STATUS_OK;
+  return APPEND(settings->sections, settings->n_sections, settings->sections_capacity, "settings", err, text);
 }
 
 /* Takes a line without blanks around it. */
@@ -256,20 +241,18 @@ static Status take_line(Settings *settings, char *text, size_t number, int *sect
   char *end = text;
   while (*end && !is_blank(*end) && *end != '=') end++;
   const Word name = {text, (size_t)(end - text)};
-  bool of_a_model = false;
-  const Flag *flag = find_flag(name.text, name.size, &of_a_model);
+  const Settable *entry;
+  const Flag *flag = find_flag(name.text, name.size, &entry);
   if (!flag) return refuse_name(settings, number, name, err);
-  if (of_a_model && *section < 0)
-    return refuse(settings, number, "this belongs to one model: a section [NAME] holds it", err);
+  if (entry->of_a_model && *section < 0)
+    return REFUSE(settings, number, err, "this belongs to one model: a section [NAME] holds it");
   char *value = end;
   while (is_blank(*value)) value++;
   if (*value == '=') value++;
   while (is_blank(*value)) value++;
-  TRY(mem_grow(&settings->lines, &settings->lines_capacity, settings->n_lines + 1, sizeof *settings->lines,
-               "settings", err));
-  SettingLine *line = &settings->lines[settings->n_lines++];
-  *line = (SettingLine){.flag = flag, .name = name, .value = value, .line = number, .section = *section};
-  return check_value(settings, line, err);
+  TRY(APPEND(settings->lines, settings->n_lines, settings->lines_capacity, "settings", err,
+             (SettingLine){flag, entry, name, value, .line = number, .section = *section}));
+  return check_value(settings, &settings->lines[settings->n_lines - 1], err);
 }
 
 static Status take_lines(Settings *settings, Error *err) {
@@ -295,7 +278,7 @@ static Status check_text(const Settings *settings, Error *err) {
   size_t line = 1;
   if (bad == text->size) return STATUS_OK;
   for (size_t i = 0; i < bad; i++) line += text->data[i] == '\n';
-  return refuse(settings, line, nul ? "a NUL" : "no valid UTF-8", err);
+  return REFUSE(settings, line, err, "%s", nul ? "a NUL" : "no valid UTF-8");
 }
 
 Status settings_read(Settings *settings, Error *err) {
@@ -329,12 +312,6 @@ static const SettingLine *find_model(const Settings *settings, int section) {
 const char *settings_model(const Settings *settings) {
   const SettingLine *line = find_model(settings, -1);
   return line ? line->value : NULL;
-}
-
-static int find_section(const Settings *settings, const char *name) {
-  for (size_t i = 0; name && i < settings->n_sections; i++)
-    if (strcmp(settings->sections[i], name) == 0) return (int)i;
-  return -1;
 }
 
 typedef struct {
@@ -377,14 +354,6 @@ static Status choose_model(Applying *a, Error *err) {
   return STATUS_OK;
 }
 
-static bool command_takes(const Interface *interface, const Flag *wanted) {
-  const Settable *entry;
-  const Flag *flag;
-  for (size_t table = 0, index = 0; (flag = next_settable(&table, &index, &entry));)
-    if (flag == wanted) return takes(interface, flag, entry);
-  return false;
-}
-
 /* Sets the flags of a section (-1: of the lines above all sections). The second pass sets flags
  * that need a flag on a later line. */
 static Status apply_lines(const Applying *a, int section, bool weak, Error *err) {
@@ -394,7 +363,7 @@ static Status apply_lines(const Applying *a, int section, bool weak, Error *err)
       const FlagSetting setting = {line->flag, line->name, line->value, section < 0 ? 2 : 1, weak};
       if (line->section != section || line->flag->usual) continue;
       if (pass > 0 && a->results[i] != SET_EXCLUDED) continue;
-      if (command_takes(a->parse->interface, line->flag))
+      if (takes(a->parse->interface, line->flag, line->entry))
         TRY(flags_set(a->parse, &setting, &a->results[i], err));
     }
   return STATUS_OK;

@@ -18,11 +18,12 @@
 
 typedef struct {
   const Flag *flag;
-  Word name;         /* as written */
-  const char *value; /* NULL for a switch */
-  char *owned;       /* memory of `value` if it does not point into Settings.text, else NULL */
-  size_t line;       /* from 1 */
-  int section;       /* index; -1: above the first section */
+  const struct Settable *entry; /* the row of settable[] that has the flag */
+  Word name;                    /* as written */
+  const char *value;            /* NULL for a switch */
+  char *owned;                  /* memory of `value` if it does not point into Settings.text, else NULL */
+  size_t line;                  /* from 1 */
+  int section;                  /* index; -1: above the first section */
 } SettingLine;
 
 typedef struct {
