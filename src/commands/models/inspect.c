@@ -130,26 +130,36 @@ static Status print_streams(Buffer *out, const ModelConfig *config, Error *err) 
                        indexer->budget, indexer->block, indexer->n_heads, indexer->head_dim);
 }
 
+typedef enum { WINDOW, CHUNK, SPARSITY } LayerNumber;
+
+static double number_of(const ModelConfig *config, int layer, LayerNumber number) {
+  const LayerConfig own = config_layer(config, layer);
+  return number == WINDOW ? own.window : number == CHUNK ? own.chunk : own.sparsity;
+}
+
+/* Prints runs of layers with the same number other than 0: "4096 positions in layers 0 to 27". */
+static Status print_runs(Buffer *out, const ModelConfig *config, LayerNumber number, const char *label,
+                         const char *unit, Error *err) {
+  bool some = false;
+  for (int from = 0, to; from < config->n_layers; from = to) {
+    const double value = number_of(config, from, number);
+    for (to = from; to < config->n_layers && number_of(config, to, number) == value;) to++;
+    if (value == 0) continue;
+    TRY(some ? buffer_append_string(out, ", ", err) : inspect_begin_line(out, label, err));
+    some = true;
+    TRY(buffer_printf(out, err, from < to - 1 ? "%.*g%s in layers %d to %d" : "%.*g%s in layer %d",
+                      number == SPARSITY ? 6 : 10, value, unit, from, to - 1));
+  }
+  return STATUS_OK;
+}
+
 /* Prints AltUp's streams, LAuReL, and runs of layers with sparse gates: "0.95 in layers 0 to 9". */
 static Status print_altup(Buffer *out, const ModelConfig *config, Error *err) {
-  bool some = false;
   if (!config->altup.n) return STATUS_OK;
   TRY(inspect_begin_line(out, "streams", err));
   TRY(buffer_printf(out, err, "%d of %d numbers, predicted and corrected by AltUp, with LAuReL of rank %d",
                     config->altup.n, config->hidden, config->altup.laurel_rank));
-  for (int from = 0, to; from < config->n_layers; from = to) {
-    const double sparsity = config_layer(config, from).sparsity;
-    for (to = from; to < config->n_layers && config_layer(config, to).sparsity == sparsity;) to++;
-    if (sparsity == 0) continue;
-    if (some)
-      TRY(buffer_append_string(out, ", ", err));
-    else
-      TRY(inspect_begin_line(out, "sparse gates", err));
-    some = true;
-    TRY(buffer_printf(out, err, from < to - 1 ? "%.6g in layers %d to %d" : "%.6g in layer %d", sparsity,
-                      from, to - 1));
-  }
-  return STATUS_OK;
+  return print_runs(out, config, SPARSITY, "sparse gates", "", err);
 }
 
 static Status print_experts(Buffer *out, const ModelConfig *config, Error *err) {
@@ -241,31 +251,6 @@ static Status print_other_sizes(Buffer *out, const ModelConfig *config, Error *e
                              : layer.k_as_v  ? ", values are the keys before their norm"
                                              : "",
                              err));
-  }
-  return STATUS_OK;
-}
-
-static int window_of(const ModelConfig *config, int layer, bool chunks) {
-  const LayerConfig own = config_layer(config, layer);
-  return chunks ? own.chunk : own.window;
-}
-
-/* Prints runs of layers with the same window or chunk: "4096 positions in layers 0 to 27". */
-static Status print_windows(Buffer *out, const ModelConfig *config, bool chunks, Error *err) {
-  bool some = false;
-  for (int from = 0, to; from < config->n_layers; from = to) {
-    const int window = window_of(config, from, chunks);
-    for (to = from; to < config->n_layers && window_of(config, to, chunks) == window;) to++;
-    if (!window) continue;
-    if (some)
-      TRY(buffer_append_string(out, ", ", err));
-    else
-      TRY(inspect_begin_line(out, chunks ? "chunks" : "windows", err));
-    some = true;
-    if (to - from > 1)
-      TRY(buffer_printf(out, err, "%d positions in layers %d to %d", window, from, to - 1));
-    else
-      TRY(buffer_printf(out, err, "%d positions in layer %d", window, from));
   }
   return STATUS_OK;
 }
@@ -460,8 +445,8 @@ static Status print_report(Buffer *out, const Inspection *inspection, const Pred
   TRY(print_state_layers(out, &model->config, err));
   TRY(print_blocks(out, &model->config, err));
   TRY(print_other_sizes(out, &model->config, err));
-  TRY(print_windows(out, &model->config, false, err));
-  TRY(print_windows(out, &model->config, true, err));
+  TRY(print_runs(out, &model->config, WINDOW, "windows", " positions", err));
+  TRY(print_runs(out, &model->config, CHUNK, "chunks", " positions", err));
   TRY(print_rope(out, model, err));
   TRY(inspect_print_arithmetic(out, &model->config, err));
   TRY(print_quantisation(out, inspection, err));
