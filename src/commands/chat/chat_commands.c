@@ -28,12 +28,12 @@ static Status help(Buffer *out, Error *err) {
       err);
 }
 
-static Status stats(Dialogue *d) {
+static void stats(const Dialogue *d) {
   const AnswerResult *r = &d->result;
   const Totals *t = &d->totals;
   if (!d->has_result) {
     dialogue_say(d, "Nothing was answered yet.");
-    return STATUS_OK;
+    return;
   }
   int n_new = r->n_prompt - r->n_reused;
   dialogue_say(d, "prompt: %d tokens, %d of them known; %d prefilled in %.0f ms (%.1f/s)", r->n_prompt,
@@ -47,7 +47,6 @@ static Status stats(Dialogue *d) {
   dialogue_say(d, "all %d answers: %lld prefilled (%.1f/s), %lld known, %lld generated (%.1f/s)",
                t->n_answers, t->n_prefilled, answer_per_second(t->n_prefilled, t->prefill_ms), t->n_reused,
                t->n_generated, answer_per_second(t->n_generated, t->decode_ms));
-  return STATUS_OK;
 }
 
 /* --- tokens */
@@ -120,20 +119,22 @@ static Status undo(Dialogue *d, Error *err) {
   return STATUS_OK;
 }
 
+static void exchange(Conversation *a, Conversation *b) {
+  const Conversation before = *a;
+  *a = *b;
+  *b = before;
+}
+
 /* Answers a copy of the conversation: its first `keep` messages and the user message `text` (NULL: none). If
  * there is no answer, the old conversation is kept. */
 static Status answer_anew(Dialogue *d, size_t keep, const Buffer *text, Error *err) {
-  Conversation old = d->conversation, fresh = {0};
+  OWNED(conversation_release) Conversation other = {0};
   bool answered = false;
-  Status status = conversation_append(&fresh, &old, 0, keep, err);
-  if (status == STATUS_OK && text) status = conversation_add(&fresh, ROLE_USER, text->data, text->size, err);
-  if (status == STATUS_OK) {
-    d->conversation = fresh;
-    status = dialogue_answer(d, &answered, err);
-    fresh = d->conversation;
-  }
-  d->conversation = answered ? fresh : old;
-  conversation_release(answered ? &old : &fresh);
+  TRY(conversation_append(&other, &d->conversation, 0, keep, err));
+  if (text) TRY(conversation_add(&other, ROLE_USER, text->data, text->size, err));
+  exchange(&d->conversation, &other);
+  const Status status = dialogue_answer(d, &answered, err);
+  if (!answered) exchange(&d->conversation, &other);
   return status;
 }
 
@@ -263,47 +264,31 @@ Status dialogue_show_last_turn(Dialogue *d, Error *err) {
 }
 
 static Status load(Dialogue *d, const char *path, Error *err) {
-  Conversation before = d->conversation;
-  IdList ids = {0};
-  d->conversation = (Conversation){0};
-  Status status = conversation_load(path, &d->conversation, NULL, err);
-  if (status == STATUS_OK &&
-      d->conversation.count) /* the template decides which order of messages is valid */
-    status = dialogue_encode(d, &d->conversation, 0, &ids, err);
-  if (status) {
-    conversation_release(&d->conversation);
-    d->conversation = before;
-  } else {
-    conversation_release(&before);
-    kept_release(&d->continued.kept); /* the conversation is kept as a new chat from here on */
-    d->unsaved = true;
-    size_t n = d->conversation.count;
-    bool open = n && d->conversation.messages[n - 1].role == ROLE_USER;
-    dialogue_note(d, "%zu message%s, %zu tokens%s", n, plural((long long)n), ids.count,
-                  open ? "; the last one has no answer: /regen" : "");
-    status = dialogue_show_last_turn(d, err);
-  }
-  id_list_release(&ids);
-  return status;
+  OWNED(conversation_release) Conversation other = {0};
+  OWNED(id_list_release) IdList ids = {0};
+  TRY(conversation_load(path, &other, NULL, err));
+  const size_t n = other.count;
+  if (n) TRY(dialogue_encode(d, &other, 0, &ids, err)); /* the template decides which orders are valid */
+  exchange(&d->conversation, &other);
+  kept_release(&d->continued.kept); /* the conversation is kept as a new chat from here on */
+  d->unsaved = true;
+  const bool open = n && d->conversation.messages[n - 1].role == ROLE_USER;
+  dialogue_note(d, "%zu message%s, %zu tokens%s", n, plural((long long)n), ids.count,
+                open ? "; the last one has no answer: /regen" : "");
+  return dialogue_show_last_turn(d, err);
 }
 
-/* On a terminal refuses paths that could block: there Ctrl-C stops answers, but not a read that waits for the
- * writer of a fifo. */
-static Status check_path(const Dialogue *d, const char *command, const char *path, Error *err) {
-  char what[32];
-  snprintf(what, sizeof what, "/%s", command);
-  TRY(file_name_check(what, path, err));
-  return d->interactive ? file_refuse_waiting(path, err) : STATUS_OK;
-}
-
+/* Runs a command with its file. On a terminal refuses paths that could block: there Ctrl-C stops answers, but
+ * not a read that waits for the writer of a fifo. */
 static Status with_file(Dialogue *d, const ChatLine *line,
                         Status (*run)(Dialogue *dialogue, const char *path, Error *err), Error *err) {
-  if (line->size == 0)
-    return error_set(err, STATUS_USAGE, "/%s needs a file: /%s FILE", chat_commands[line->word].name,
-                     chat_commands[line->word].name);
+  char name[32];
+  snprintf(name, sizeof name, "/%s", chat_commands[line->word].name);
+  if (line->size == 0) return error_set(err, STATUS_USAGE, "%s needs a file: %s FILE", name, name);
   OWNED(mem_release) char *path = NULL;
   TRY(user_path(line->argument, line->size, &path, err));
-  TRY(check_path(d, chat_commands[line->word].name, path, err));
+  TRY(file_name_check(name, path, err));
+  if (d->interactive) TRY(file_refuse_waiting(path, err));
   return run(d, path, err);
 }
 
@@ -325,7 +310,7 @@ static Status dispatch(Dialogue *d, const ChatLine *line, Buffer *out, Error *er
   case WORD_REGEN: return regen(d, err);
   case WORD_SAVE: return with_file(d, line, save, err);
   case WORD_SET: return chat_settings_take(&d->settings, line->argument, line->size, out, err);
-  case WORD_STATS: return stats(d);
+  case WORD_STATS: stats(d); break;
   case WORD_SYSTEM: return change_system(d, line, out, err);
   case WORD_TOKENS: return tokens(d, out, err);
   case WORD_TOOL: d->unsaved = true; return tool(d, line, out, err);
