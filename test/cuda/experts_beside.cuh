@@ -40,7 +40,7 @@ static std::vector<unsigned char> invariant_results(const Shape &s, const OfExpe
 
 static void check_experts_beside(const Shape &s, bool summed, int n_tokens) {
   OfExperts m = make_matrix(s, summed);
-  const Choices all = random_choices(s.n_experts, s.n_chosen, n_tokens, true);
+  const Choices all = random_choices(s.n_experts, s.n_chosen, n_tokens, UNEVEN);
   MUST(linear_prepare(context, &m.w, ACT_F16, n_tokens, LINEAR_INVARIANT, &error));
   const std::vector<unsigned char> want = invariant_results(s, m, all.ids, n_tokens);
   bool good = true;

@@ -219,6 +219,9 @@ __global__ void __launch_bounds__(S::kThreads, S::kBlocks) kernel(const __grid_c
     a.experts.count_tiles(S::kTokens, first_tile);
     n_token_tiles = first_tile[a.experts.n_experts];
     work.n_tiles *= n_token_tiles;
+    /* The host counts on more tiles. A block without a step counts no part of a tile (combine()). */
+    work.n_blocks = min(work.n_blocks, stream_k::total_steps(work));
+    if ((int)blockIdx.x >= work.n_blocks) return;
   }
   const auto tile_of = [&](const stream_k::Cursor &at) -> ExpertTile {
     if constexpr (kExperts) return a.experts.tile(at.token_tile, S::kTokens, first_tile);
