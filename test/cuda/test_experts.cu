@@ -551,6 +551,19 @@ static void check_matmuls(bool few) {
   }
 }
 
+/* A chip whose shared memory holds the stages of FP8's tiles of 64 tokens, but not the list of experts
+ * beside them. */
+static void check_less_memory(void) {
+  LinearContext *usual = context;
+  setenv("EMULATED_SHARED", "99848", 1);
+  MUST(linear_open(0, stream, &context, &error));
+  check_shape({WEIGHT_FP8, 2, 1, 128, 48, 128, false, true}, false, 80, 0);
+  CHECK(cudaStreamSynchronize(stream));
+  linear_close(context);
+  unsetenv("EMULATED_SHARED");
+  context = usual;
+}
+
 /* --- the router, the order of rows, the sum */
 
 static void said(bool good, const char *what, int n_tokens) {
@@ -877,6 +890,7 @@ int main(int argc, char **argv) {
   only_new = few && linear_limits(context).arch >= SM(9, 0);
   check_few_tokens(few);
   check_matmuls(few);
+  if (few && !only_new) check_less_memory();
   check_beside(few);
   check_routers(few);
   if (!only_new) {

@@ -206,7 +206,7 @@ __device__ __forceinline__ void multiply_stage(const unsigned char *stage, typen
 template <class S, int kBlockIn, bool kExperts>
 __global__ void __launch_bounds__(S::kThreads, S::kBlocks) kernel(const __grid_constant__ Args a) {
   extern __shared__ __align__(128) unsigned char shared[];
-  __shared__ int first_tile[kExperts ? LINEAR_MAX_EXPERTS + 1 : 1];
+  int *const first_tile = (int *)(shared + S::kStages * S::template stage_bytes<kBlockIn>()); /* of experts */
   XStage<S, kExperts> x;
   typename S::template Weights<kBlockIn> weights;
   typename S::Sums acc = {};
@@ -258,8 +258,9 @@ __global__ void __launch_bounds__(S::kThreads, S::kBlocks) kernel(const __grid_c
 
 template <class S, bool kExperts> Status launch_kernel(const LinearArgs &args, const Args &a, Error *err) {
   const auto run = [&](auto kernel, size_t stage_bytes) {
-    return launch(kernel, dim3((unsigned)a.tiles.work.n_blocks), S::kThreads, S::kStages * stage_bytes,
-                  args.stream, args.dependent, args.w->name, err, a);
+    return launch(kernel, dim3((unsigned)a.tiles.work.n_blocks), S::kThreads,
+                  S::kStages * stage_bytes + tile_list_bytes(args), args.stream, args.dependent, args.w->name,
+                  err, a);
   };
   if constexpr (S::W::kLeastBlockIn == 32)
     if (args.w->group % 64 != 0) return run(kernel<S, 32, kExperts>, S::template stage_bytes<32>());

@@ -215,6 +215,11 @@ inline GroupedExperts grouped_experts(const LinearArgs &args) {
           w.summed || args.experts->gathered};
 }
 
+/* Bytes of first_tile in count_tiles(); 0 without experts. */
+inline size_t tile_list_bytes(const LinearArgs &args) {
+  return args.experts ? sizeof(int) * (size_t)(args.w->n_experts + 1) : 0;
+}
+
 /* Calls `work` with a value of the type of layout.cuh that unpacks quantised weights of `type`. */
 template <class Work> auto with_weights(WeightType type, Work work) {
   switch (type) {

@@ -58,7 +58,7 @@ inline int tile_weights(const DeviceLinear &w) {
  * groups of 16 (Sixteens) 4 bits [4], 8 bits [5]. */
 struct TileShape {
   int max_tokens;
-  size_t shared_bytes[kTileWeights]; /* bytes of a block */
+  size_t shared_bytes[kTileWeights]; /* bytes of a block, without tile_list_bytes() */
   Status (*launch[kTileWeights])(const LinearArgs &args, Error *err);
   size_t (*workspace[kTileWeights])(const DeviceLinear *w, int n_tokens, const DeviceLimits &device);
 };
@@ -76,7 +76,7 @@ template <const auto &kShapes> Status launch_tiles(const LinearArgs &args, Error
   TRY(check_variant(args, (int)(sizeof kShapes / sizeof *kShapes), err));
   const TileShape *s = kShapes;
   while (tile_tokens(args) > s->max_tokens) s++;
-  while (s > kShapes && s->shared_bytes[weights] > args.device.shared_bytes) s--;
+  while (s > kShapes && s->shared_bytes[weights] + tile_list_bytes(args) > args.device.shared_bytes) s--;
   if (args.variant > 0) s = &kShapes[args.variant - 1];
   return s->launch[weights](args, err);
 }
