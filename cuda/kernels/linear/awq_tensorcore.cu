@@ -272,9 +272,6 @@ template <class S> Status launch_experts(const LinearArgs &args, Error *err) {
   const GroupedExperts experts = grouped_experts(args);
   const int n_tiles = ceil_div(experts.tile_rows, S::kTileRows), n_places = args.n_tokens * args.w->n_chosen,
             most = n_tiles * experts.most_tiles(n_places, S::kTokens), n_steps = w.n_tiles_in / S::kK;
-  if (most > kCounters)
-    return error_set(err, STATUS_FAILED, "%s: %d tiles of %d rows, expected at most %d", args.w->name, most,
-                     n_places, kCounters);
   const int blocks = args.device.n_sms * S::kBlocks;
   const stream_k::Work work = {n_tiles, n_steps, blocks < most ? blocks : most};
   Args a = {w,

@@ -196,7 +196,7 @@ template <class S> Status launch_shape(const LinearArgs &args, Error *err) {
   int *partial = (int *)(args.workspace + scratch.x + scratch.scales);
   TRY(launch(round_tokens, dim3((unsigned)x.padded), 32 * kRoundWarps, 0, args.stream, args.dependent,
              w->name, err, args.x, args.x_stride, args.n_tokens, w->n_in, n_units, x, x_scales));
-  /* A launch takes as many token tiles as there are counters for. */
+  /* A launch takes at most kCounters tiles. */
   const int at_once = std::max(kCounters / ceil_div(n_tiles_out, S::kTileRows), 1) * S::kTokens;
   for (int first = 0; first < args.n_tokens; first += at_once) {
     const Args a = {(const uint4 *)w->tiles,

@@ -102,9 +102,9 @@ __device__ __forceinline__ bool combine(Sum (&acc)[kFloats], const Work &w, int 
   for (int i = 0; i < kFloats / 4; i++)
     __stcg(mine + i * kThreads, Vector{acc[4 * i], acc[4 * i + 1], acc[4 * i + 2], acc[4 * i + 3]});
   sync();
-  if (thread == 0) {
-    *last = count_up(counters + tile) == (unsigned)(final - first);
-    if (*last) counters[tile] = 0;
+  if (thread == 0) { /* no two tiles that are cut begin in the same block */
+    *last = count_up(counters + first) == (unsigned)(final - first);
+    if (*last) counters[first] = 0;
   }
   sync();
   bool whole = *last != 0;

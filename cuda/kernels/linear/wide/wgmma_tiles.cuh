@@ -58,7 +58,7 @@ inline LinearArgs tokens_of(const LinearArgs &args, int first, int n) {
   return part;
 }
 
-/* Most tokens of a launch in tiles of tile_outputs by tile_tokens: there must be a counter for each tile. */
+/* Most tokens of a launch in tiles of tile_outputs by tile_tokens: those of kCounters tiles. */
 inline int most_tokens(const LinearArgs &args, int tile_outputs, int tile_tokens) {
   return std::max(kCounters / ceil_div(args.w->n_out, tile_outputs), 1) * tile_tokens;
 }
