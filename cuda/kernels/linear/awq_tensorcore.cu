@@ -99,8 +99,8 @@ template <class S, bool kExperts> struct XStage {
   static constexpr int kTokenVectors = S::kK * 8, kTokenStep = S::kThreads / kTokenVectors;
   static constexpr int kThreadTokens = (S::kTokens + kTokenStep - 1) / kTokenStep;
   static_assert(kTokenStep % 8 == 0 || kThreadTokens == 1, "a thread's tokens have one swizzle");
-  const __half *from;           /* the thread's vector of row 0 of x */
-  uint32_t rows[kThreadTokens]; /* numbers from there to those of its tokens */
+  const uint4 *from;            /* the thread's vector of row 0 of x */
+  uint32_t rows[kThreadTokens]; /* vectors from there to those of its tokens */
   int k, to;
 
   /* end: one past x's last token; experts: one past the tile's last place. Past it, the last is read again:
@@ -108,11 +108,11 @@ template <class S, bool kExperts> struct XStage {
   __device__ __forceinline__ void start(const Args &a, int token0, int end, int tile_in) {
     const int token = threadIdx.x / kTokenVectors, vector = threadIdx.x % kTokenVectors;
     k = tile_in * kTileIn + vector * 8;
-    from = a.x + k;
+    from = (const uint4 *)(a.x + k);
 #pragma unroll
     for (int i = 0; i < kThreadTokens; i++) {
       const int at = min(token0 + token + i * kTokenStep, end - 1);
-      rows[i] = (uint32_t)(kExperts ? a.experts.row_of(at) : at) * (uint32_t)a.x_stride;
+      rows[i] = (uint32_t)(kExperts ? a.experts.row_of(at) : at) * (uint32_t)(a.x_stride / 8);
     }
     to = (vector / 8 * S::kTokens + token) * 128 + ((vector % 8) ^ (token % 8)) * 16;
   }
@@ -123,7 +123,7 @@ template <class S, bool kExperts> struct XStage {
       copy(stage, 16); /* a constant size: otherwise it costs two instructions a copy */
     else
       copy(stage, max(valid, 0));
-    from += S::kK * kTileIn;
+    from += S::kK * kTileIn / 8;
     k += S::kK * kTileIn;
   }
 
