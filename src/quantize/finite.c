@@ -56,12 +56,18 @@ static Status check_tensor(const Model *model, const StoredTensor *t, int n_thre
   return bad == n ? STATUS_OK : refuse(model, t, bad, err);
 }
 
-Status finite_check(const Model *model, const char *prefix, size_t n, bool others, int n_threads,
-                    Error *err) {
+Status finite_check_layer(const Model *model, const char *prefix, size_t n, int n_threads, Error *err) {
   for (size_t i = 0; i < model_tensor_count(model); i++) {
     const StoredTensor *t = model_tensor(model, i);
-    const bool begins = strncmp(t->name, prefix, n) == 0;
-    if (others ? t->used && !begins : n > 0 && begins) TRY(check_tensor(model, t, n_threads, err));
+    if (n > 0 && strncmp(t->name, prefix, n) == 0) TRY(check_tensor(model, t, n_threads, err));
+  }
+  return STATUS_OK;
+}
+
+Status finite_check_rest(const Model *model, const char *layers, size_t n, int n_threads, Error *err) {
+  for (size_t i = 0; i < model_tensor_count(model); i++) {
+    const StoredTensor *t = model_tensor(model, i);
+    if (t->used && strncmp(t->name, layers, n) != 0) TRY(check_tensor(model, t, n_threads, err));
   }
   return STATUS_OK;
 }

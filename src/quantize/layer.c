@@ -357,7 +357,7 @@ static void fill_row(const void *user, int row, float *to) {
 }
 
 /* Loads a matrix's weights, times the scales of its inputs (scales NULL: alone). PRECOND the weights passed
- * finite_check() */
+ * finite_check_layer() */
 static Status load(const LayerWork *work, const LayerMatrix *m, const float *scales, Weights *weights,
                    Error *err) {
   const MatrixRows rows = {m, scales};

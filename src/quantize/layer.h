@@ -105,7 +105,7 @@ bool layer_multiply(void *user, OtherProduct *products, int n);
 Status layer_adopt(LayerWork *work, const LayerMatrix *m, Error *err);
 /* Chooses scales of the stage's inputs, rounds its matrices, and makes the model's layer use the results.
  * Refuses (STATUS_MODEL) inputs that are not finite, by name. PRECOND the weights passed
- * finite_check() */
+ * finite_check_layer() */
 Status layer_round(LayerWork *work, Error *err);
 
 /* Row o of a matrix as fp32; rows are counted through all views. */

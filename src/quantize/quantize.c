@@ -138,7 +138,7 @@ static Status step_over(Run *run, const Safetensors *file, Error *err) {
 static Status make_layer(Run *run, Error *err) {
   LayerWork *work = &run->work;
   const char *first = work->n_matrices ? work->matrices[0].name : "";
-  TRY(finite_check(run->model, first, tensor_layer_prefix(first), false, work->n_threads, err));
+  TRY(finite_check_layer(run->model, first, tensor_layer_prefix(first), work->n_threads, err));
   for (int stage = -1; (stage = layer_next_stage(work, stage)) >= 0;) {
     TRY(calibration_collect(&run->calibration, work, stage, err));
     TRY(layer_round(work, err));
@@ -187,8 +187,8 @@ static Status find_missing(Run *run, Error *err) {
 /* Checks the numbers of the tensors outside the layers (finite.h). */
 static Status check_rest(const Run *run, Error *err) {
   const char *name = run->model->layers[0].q.name; /* "model.layers.0. ..." */
-  return finite_check(run->model, name, tensor_layer_prefix(name) - strlen("0."), true,
-                      run->options->device.n_threads, err);
+  return finite_check_rest(run->model, name, tensor_layer_prefix(name) - strlen("0."),
+                           run->options->device.n_threads, err);
 }
 
 /* Refuses options by which no matrix is quantised, and QuantizeOptions.keeps that keeps none. */
