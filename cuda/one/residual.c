@@ -62,16 +62,17 @@ Status residual_sum_x(BackendState *s, int n_rows, Error *err) {
   return s->peers.n > 0 ? shared_add(s, s->x, n_rows, err) : STATUS_OK;
 }
 
-/* True if nothing reads x between a sum that also makes x's norm and the next sum. There each GPU needs only
- * its own rows of x (AddNorm.apart). */
+/* True if nothing reads x between a sum that also makes x's norm and the next sum. Between these sums each
+ * GPU needs only its own rows of x (AddNorm.apart). */
 static bool x_may_stay_apart(const BackendState *s) {
   const ModelConfig *c = &s->loaded->model->config;
   return s->options.taps.n == 0 && !c->parallel && !norms_are_centred(c) && c->streams.n == 0 &&
          c->altup.n == 0 && c->per_layer_width == 0 && c->experts.norms != EXPERTS_OWN_NORMS;
 }
 
-/* True if each GPU sums only its own rows (AddNorm.own_rows). This holds in all sums of a step or in none: x
- * can stay apart between them. */
+/* True if each GPU sums only its own rows (AddNorm.own_rows). The answer is the same for all sums of a step:
+ * where x stays apart, a GPU's x is current only in its own rows, so the next sum must be of the same
+ * rows. */
 static bool has_own_rows(const BackendState *s, int n_rows) {
   return shared_in_memory(s) &&
          peers_own_rows_pay(&s->peers, s->loaded->model->config.hidden, n_rows, x_may_stay_apart(s));

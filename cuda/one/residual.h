@@ -2,7 +2,7 @@
  * it, on one GPU or on several that share each layer (ops/add_norm.h, "Peers").
  *
  * x is the residual stream divided by config.residual_scale, so that layers add to it without a factor.
- * Functions that return a Status only enqueue. */
+ * Functions that return a Status only enqueue, but weights_stream() also waits for earlier copies. */
 #pragma once
 
 #include "cuda/one/state.h"
@@ -17,8 +17,9 @@ static inline float post_eps(const ModelConfig *c) {
   return (float)(c->post_norm_eps != 0 ? c->post_norm_eps : c->norm_eps);
 }
 
-/* The number of the first of a layer's two sums over GPUs. The exchange of logits is number
- * first_sum(n_layers). A fused step does not change that: tags (Peers.first_tag) rise from step to step. */
+/* A layer has two sums over GPUs: this is the first one's number. The exchange of logits is number
+ * first_sum(n_layers). tokens_join_logits() uses this number after a fused step, too, although
+ * that step has used none of the numbers before it. */
 static inline int first_sum(int layer) {
   return 2 * layer;
 }
@@ -60,22 +61,22 @@ Status residual_project(BackendState *s, const DeviceProjections *p, InputNorm n
 typedef struct {
   const float *post;   /* [hidden] of the matmul's output */
   const float *scalar; /* [1] multiplies x afterwards; only with `post` */
-  const float *next;   /* [hidden] of x afterwards, which the next operation reads */
+  const float *next;   /* [hidden] of the new x's norm, which the next operation reads */
 } Norms;
 
 /* Where o or down writes rows of `hidden` that are not added to x at once (BackendState.branch). With several
- * GPUs: this GPU's part of the step's sum number `sum`, which the other GPUs read. */
+ * GPUs: this GPU's part of the step's sum number `sum`. */
 float *residual_branch(const BackendState *s, int sum);
 /* x = scalar * (x + rmsnorm(branch) * norms.post), or x += branch without norms.post. With norms.next also
- * makes h. With `parts`, `branch` is this GPU's residual_branch(); the sum of all GPUs' branches stands in
- * its place. PRECOND norms.post, or shared_in_memory() and `parts`. */
+ * makes h. With `parts`, `branch` is this GPU's residual_branch(), and the sum of all GPUs' branches is
+ * added in its place. PRECOND norms.post, or shared_in_memory() and `parts`. */
 Status residual_add(BackendState *s, float *branch, bool parts, int n_tokens, Norms norms, int sum,
                     Error *err);
 /* *to = the sum over all GPUs of n_rows rows of residual_branch(). PRECOND s->peers.n > 0 */
 Status residual_sum(BackendState *s, int n_rows, int sum, float **to, Error *err);
-/* For several GPUs that cannot add branches in memory (shared_in_memory() is false). There the first GPU adds
- * its part to x, and each other GPU replaces x by its part. residual_sum_x() then makes x the sum of all
- * GPUs' x. It does nothing on one GPU. */
+/* For several GPUs that cannot add branches in memory (shared_in_memory() is false): the first GPU has added
+ * its part to x, and each other GPU has replaced x by its part. Makes x the sum of all GPUs' x. Does nothing
+ * on one GPU. */
 Status residual_sum_x(BackendState *s, int n_rows, Error *err);
 /* x += W f, or with norms.post x = scalar * (x + rmsnorm(W f) * norms.post). W: `weights`. f: `from`, fp16
  * [n_tokens][n_in, padded]. Also makes h by norms.next, but only with norms.post or if GPUs add branches in

@@ -116,8 +116,8 @@ static Status ask_gpus(const BackendOptions *options, bool *reach, int which[2],
   return STATUS_OK;
 }
 
-/* *by_nccl: the GPUs are to use NCCL. *reach: they reach each other's memory; true, unasked, if each GPU has
- * a process. which: two GPUs that do not reach each other's memory. */
+/* *by_nccl: the GPUs are to use NCCL. *reach: they reach each other's memory; if each GPU has a process,
+ * *reach is true without a check. which: two GPUs that do not reach each other's memory. */
 static Status find_sums(const BackendOptions *options, bool *reach, int which[2], bool *by_nccl, Error *err) {
   *reach = true;
   if (!options->ranks) TRY(ask_gpus(options, reach, which, err));
@@ -137,8 +137,8 @@ static Status copies_of_part(const Model *model, const BackendOptions *options, 
   return status;
 }
 
-/* Sets memory->weights to those of the largest part (parts differ only in rows of lm_head and in biases).
- * Sets memory->free_bytes to the least of all GPUs, less what NCCL takes if it is used. */
+/* Sets memory->weights to those of the largest part (slice.h says how parts differ). Sets
+ * memory->free_bytes to the least of all GPUs, less what NCCL takes if it is used. */
 static Status needed_memory(const Model *model, const BackendOptions *options, DeviceMemory *memory,
                             Error *err) {
   const int n = options->split;
@@ -271,10 +271,11 @@ static void unload_model(BackendModel *whole) {
   free(loaded);
 }
 
-/* Makes all GPUs run the same kind of step. Separate kernels are needed in three cases. Sums are by NCCL: a
- * fused kernel cannot call it. One GPU cannot run the fused step: fp16 may not hold its rows of a bf16
- * lm_head. The GPUs' fused steps differ in the number of clusters: every cluster contributes to a sum. The
- * last case is an error if `demanded`. */
+/* Makes all GPUs run the same kind of step. Separate kernels are needed in three cases:
+ *   - sums are by NCCL, which a fused kernel cannot call;
+ *   - a GPU cannot run the fused step, for example because fp16 does not hold its rows of a bf16 lm_head;
+ *   - the GPUs' fused steps differ in the number of clusters, and every cluster contributes to a sum.
+ *     With `demanded` this is an error. */
 static Status agree_on_decode_step(SeveralModel *loaded, bool demanded, Error *err) {
   bool kernels = loaded->parts[0]->reduce != NULL, alike = true;
   for (int i = 0; i < loaded->n_parts; i++) kernels |= loaded->parts[i]->decode_step == DECODE_KERNELS;
@@ -284,6 +285,10 @@ static Status agree_on_decode_step(SeveralModel *loaded, bool demanded, Error *e
     return error_set(err, STATUS_MODEL, "one kernel a step: not with GPUs, or parts of them, that differ");
   for (int i = 0; i < loaded->n_parts && (kernels || !alike); i++)
     loaded->parts[i]->decode_step = DECODE_KERNELS;
+  bool screens = true;
+  for (int i = 0; i < loaded->n_parts; i++) screens = screens && loaded->parts[i]->screen;
+  for (int i = 0; i < loaded->n_parts && (kernels || !alike || !screens); i++)
+    fused_release_screen(loaded->parts[i]);
   return STATUS_OK;
 }
 
@@ -337,8 +342,8 @@ static Status arithmetic(const BackendModel *loaded, char *out, size_t size, Err
   return STATUS_OK;
 }
 
-/* Backend.row_costs. `costs` is for models without experts whose steps of one row are fused, and of more rows
- * separate kernels. It is estimated from the tokens/s of both (LOG.md, "Several GPUs"). */
+/* Backend.row_costs. `costs` is for models without experts whose steps of one row are fused; steps of more
+ * rows are separate kernels. It is estimated from the tokens/s of both (LOG.md, "Several GPUs"). */
 static const double *row_costs(const BackendModel *loaded) {
   static const double costs[GUESS_ROWS + 1] = {0,   0.6, 0.65, 0.7, 0.75, 0.8, 0.85, 0.9,
                                                1.3, 1.3, 1.3,  1.3, 1.3,  1.3, 1.3,  1.3};
@@ -409,7 +414,7 @@ static Status connect_fused(SeveralState *s, Error *err) {
 }
 
 /* Gives each part the word `lost` and the ranges of the parts' logits; without NCCL also the addresses of all
- * parts. */
+ * parts' memory. */
 static Status connect_parts(SeveralState *s, Error *err) {
   const int n = s->parts[0]->peers.n;
   int *lost;
@@ -425,6 +430,8 @@ static Status connect_parts(SeveralState *s, Error *err) {
       to->first_logit[k] = model_part_head(s->loaded->model->config.vocab_size, k, n);
     for (int k = 0; k < s->n_parts && !s->loaded->parts[0]->reduce; k++) {
       const Peers *from = &s->parts[k]->peers;
+      if (to->n_sms > from->n_sms) to->n_sms = from->n_sms;
+      if (to->pushed_rows > from->pushed_rows) to->pushed_rows = from->pushed_rows;
       to->flags[k] = from->flags[k];
       to->inbox[k] = from->inbox[k];
       to->parts[0][k] = from->parts[0][k];
@@ -521,8 +528,8 @@ static Status make_logits_again(BackendState *state, TokenRange span, int layer,
 
 /* --- drafters */
 
-/* Begins the sums of a step that reads the target's states (span.states >= 0). For a step that continues the
- * drafter's own state, forward() calls begin_step(), which begins them. */
+/* One GPU's part of a drafter's step. If the step reads the target's states (span.states >= 0), its sums are
+ * begun here. Otherwise forward() calls begin_step(), which begins them. */
 static Status draft_part(BackendState *part, const void *input, Error *err) {
   const TokenRange span = *(const TokenRange *)input;
   TRY(use(part->loaded, err));
@@ -636,7 +643,7 @@ static Status read_taps(BackendState *state, int row, int n, float *out, Error *
   return check_lost(s, err);
 }
 
-/* --- the cache: on the host, keys of the heads of all parts in order, their scales, values, their scales */
+/* --- the cache. On the host: keys of all parts' heads in order, scales of keys, values, scales of values */
 
 static Status copy_kv(BackendState *state, CopyDirection direction, TokenRange span, int layer, int n,
                       void *host, Error *err) {

@@ -4,12 +4,15 @@
  *
  *   pushed   GPU i -> packets {number, tag, number, tag} into the inbox of each other GPU -> polls its own
  *            inbox until both tags are this sum's
- *   pulled   GPU i -> its part is in its memory, by the kernel before -> flags[j][i] = tag, release
+ *   pulled   the kernel before left GPU i's part in its memory; GPU i -> flags[j][i] = tag, release
  *            GPU j -> polls flags[j][i] >= tag, acquire -> reads the part
- *   shared   the same, but each GPU reads 1 / n of the rows, and stores their results in each other GPU's
- *            memory; the last of GPU i's blocks -> flags[j][PEERS_GAVE + i] = tag, and waits for all GPUs'
- *            flags. No GPU stores before all have begun the sum: by then all have read what the stores
- *            overwrite.
+ *   sent     first GPUs i and j meet by these flags: after that no GPU reads the memory that i overwrites
+ *            in j. They need not meet if each gave the other its rows of sum k - 1
+ *            block b of GPU i -> some rows of its part into parts[(k + 1) % 2] of the GPU j whose rows they
+ *            are (send_rows()); flags[j][PEERS_SENT + b * MAX_SPLIT + i] = tag, release
+ *            block b of GPU j -> waits for these flags, adds up the same rows, and stores their results in
+ *            each other GPU's memory; the last of its blocks -> flags[i][PEERS_GAVE + j] = tag, and waits
+ *            for all GPUs' flags
  *   freed    by the next sum: each GPU began sum k + 1 when its kernel of k had ended. So a GPU that has all
  *            others' parts of k + 1 knows that they have read sum k: k + 2 can overwrite k
  *
@@ -32,16 +35,24 @@ enum { CLUSTER_THREADS = 256, MAX_CLUSTER = WIDEST_SUM / (4 * CLUSTER_THREADS), 
 
 /* --- waiting for other GPUs */
 
+__device__ __forceinline__ bool is_other_gpu(const Peers &peers, int gpu) {
+  return gpu < peers.n && gpu != peers.rank;
+}
+
 /* Sets this GPU's flag, number first + rank, in each other GPU's memory. Then waits for each other GPU's
- * flag, number first + gpu. `first` is 0 (its part of the sum is complete) or PEERS_GAVE. Each block that
- * calls this sets the flags itself, so blocks can run in any order. */
-__device__ __forceinline__ void meet_peers(const Peers &peers, int first, uint32_t tag) {
+ * flag, number first + gpu. `first` is 0 (its part of the sum is complete), PEERS_GAVE, or a block's of
+ * PEERS_SENT. Each block that calls this sets the flags itself, so blocks can run in any order. met: this
+ * thread need not meet its GPU; both GPUs must pass the same. */
+__device__ __forceinline__ void meet_peers(const Peers &peers, int first, uint32_t tag, bool met = false) {
   const int gpu = threadIdx.x;
-  if (gpu < peers.n && gpu != peers.rank) {
+  if (is_other_gpu(peers, gpu) && !met) {
     Waiting waiting;
     const uint32_t *of_gpu = peers.flags[peers.rank] + first + gpu;
     store_flag(peers.flags[gpu] + first + peers.rank, tag);
-    while ((int32_t)(load_flag(of_gpu) - tag) < 0 && !waiting.gives_up(peers, gpu)) {
+    const auto has_come = [&](uint32_t flag) {
+      return first == 0 ? (int32_t)(flag - tag) >= 0 : flag == tag;
+    };
+    while (!has_come(load_flag(of_gpu)) && !waiting.gives_up(peers, gpu)) {
     }
   }
   __syncthreads();
@@ -58,8 +69,9 @@ __device__ __forceinline__ float sum_of_squares(float4 v) {
 }
 
 /* Where a row of y comes from. kComplete: it is complete. kPushed, kPushedToCluster: from packets. kPulled:
- * from parts that all GPUs read, or only the GPU that then stores the sum in the others' memory. */
-enum Source { kComplete, kPushed, kPushedToCluster, kPulled };
+ * from the parts in all GPUs' memory. kSent: the GPU that has the row adds up parts that the other GPUs sent
+ * to it, and stores the result in their memory. */
+enum Source { kComplete, kPushed, kPushedToCluster, kPulled, kSent };
 
 template <Source kSource> __device__ __forceinline__ bool is_pushed() {
   return kSource == kPushed || kSource == kPushedToCluster;
@@ -209,13 +221,13 @@ __device__ __forceinline__ void load_row(const float *from, int n, unsigned row,
   }
 }
 
-/* Adds a row's complete y to x and makes the next norm, as ops_add_rms_norm() does. own_rows: also stores the
+/* Adds a row's complete y to x and makes the next norm, as ops_add_rms_norm() does. kSent: also stores the
  * norm in the other GPUs' memory, and x unless `apart`. */
 template <Source kSource, int kThreads, int kChunks>
 __device__ __forceinline__ void finish_row(const AddNorm &a, const Peers &peers, unsigned row,
                                            const Weights<kChunks> &w, Row<kChunks> &own,
                                            RowSum<kSource, kThreads> &row_sum) {
-  const bool gives = kSource == kPulled && a.own_rows;
+  constexpr bool kGives = kSource == kSent;
   const int pieces = a.n / 4;
   const float scalar = a.scalar ? *a.scalar : 1;
   float squares = 0, scale = 1;
@@ -237,7 +249,7 @@ __device__ __forceinline__ void finish_row(const AddNorm &a, const Peers &peers,
     if (i >= pieces) continue;
     const size_t at = (size_t)row * pieces + i;
     ((float4 *)a.x)[at] = x;
-    for (int gpu = 0; gives && !a.apart && gpu < peers.n; gpu++)
+    for (int gpu = 0; kGives && !a.apart && gpu < peers.n; gpu++)
       if (gpu != peers.rank) ((float4 *)peers.x[gpu])[at] = x;
   }
   if (!a.next_weight) return;
@@ -251,7 +263,7 @@ __device__ __forceinline__ void finish_row(const AddNorm &a, const Peers &peers,
     __half2 pair[2] = {__floats2half2_rn(x.x * next_scale * next.x, x.y * next_scale * next.y),
                        __floats2half2_rn(x.z * next_scale * next.z, x.w * next_scale * next.w)};
     *(uint2 *)((__half *)a.out + at) = *(uint2 *)pair;
-    for (int gpu = 0; gives && gpu < peers.n; gpu++)
+    for (int gpu = 0; kGives && gpu < peers.n; gpu++)
       if (gpu != peers.rank) *(uint2 *)((__half *)peers.h[gpu] + at) = *(uint2 *)pair;
   }
 }
@@ -273,18 +285,97 @@ __global__ void __launch_bounds__(kThreads) add_rms_norm_in_registers_kernel(Add
   finish_row<kSource, kThreads, kChunks>(a, peers, row, w, own, row_sum);
 }
 
-/* --- sums of many rows, whose parts a GPU reads from the other GPUs' memory */
+/* --- sums of many rows, whose parts are read from memory */
 
-/* The thread's pieces of a row of GPU `gpu`'s part. */
+/* A row on its way to the GPU whose row it is: integers of 16 bits, and a scale for each 32 of them. That is
+ * about half of the bytes, at a step of 1 / 32,767 of the largest of 32 numbers. */
+struct SentRow {
+  uint64_t *pieces; /* [n / 4]: four integers each */
+  float *scales;    /* [n / 32], rounded up */
+};
+
+/* Where `to` finds row number `row` of its own rows from GPU `from`. */
+__device__ __forceinline__ SentRow sent_row(const AddNorm &a, const Peers &peers, int n_rows, int to,
+                                            int from, unsigned row) {
+  const size_t pieces = a.n / 4, bytes = pieces * 8 + (pieces + 15) / 16 * 8;
+  const size_t most = (n_rows + peers.n - 1) / peers.n; /* own rows of a GPU */
+  char *at = (char *)peers.parts[(a.sum + 1) & 1][to] + (from * most + row) * bytes;
+  return {(uint64_t *)at, (float *)(at + pieces * 8)};
+}
+
+/* Rounds the thread's piece. Eight lanes share a scale; NaN and infinities become a scale that makes NaN. */
+__device__ __forceinline__ uint64_t rounded_piece(const float4 &v, float &scale) {
+  const uint4 bits = *(const uint4 *)&v;
+  uint32_t most =
+      max(max(bits.x & 0x7fffffff, bits.y & 0x7fffffff), max(bits.z & 0x7fffffff, bits.w & 0x7fffffff));
+#pragma unroll
+  for (int lane = 1; lane < 8; lane *= 2) most = max(most, __shfl_xor_sync(~0u, most, lane));
+  const float largest = __uint_as_float(most), factor = largest < 0x1p-100f ? 0 : 32767 / largest;
+  scale = largest / 32767;
+  const auto pair = [factor](float low, float high) {
+    return (uint32_t)(uint16_t)__float2int_rn(low * factor) | (uint32_t)__float2int_rn(high * factor) << 16;
+  };
+  return (uint64_t)pair(v.z, v.w) << 32 | pair(v.x, v.y);
+}
+
+/* Sends to every other GPU this block's share of the rows that GPU adds up. Then waits for the same blocks of
+ * the other GPUs, which send this GPU's rows. */
 template <int kThreads, int kChunks>
-__device__ __forceinline__ void load_part(const AddNorm &a, const Peers &peers, int gpu, unsigned row,
-                                          float4 (&part)[kChunks]) {
+__device__ __forceinline__ void send_rows(const AddNorm &a, const Peers &peers, int n_rows, uint32_t tag) {
   const int pieces = a.n / 4;
-  const float4 *from = (const float4 *)peers.parts[a.sum & 1][gpu] + (size_t)row * pieces;
+  for (int gpu = 0; gpu < peers.n; gpu++) {
+    if (gpu == peers.rank) continue;
+    const unsigned first = peers_first_row(&peers, gpu, n_rows),
+                   end = peers_first_row(&peers, gpu + 1, n_rows);
+    for (unsigned row = first + blockIdx.x; row < end; row += gridDim.x) {
+      const SentRow to = sent_row(a, peers, n_rows, gpu, peers.rank, row - first);
+      float4 part[kChunks];
+      load_row<kSent, kThreads>(a.y, a.n, row, part);
+#pragma unroll
+      for (int c = 0; c < kChunks; c++) {
+        const int i = piece_of<kSent, kThreads>(a.n, c);
+        float scale;
+        const uint64_t piece = rounded_piece(part[c], scale);
+        if (i < pieces) to.pieces[i] = piece;
+        if (i < pieces && i % 8 == 0) to.scales[i / 8] = scale;
+      }
+    }
+  }
+  __threadfence_system();
+  __syncthreads();
+  meet_peers(peers, PEERS_SENT + (int)blockIdx.x * MAX_SPLIT, tag);
+}
+
+/* A piece of a GPU's part of a row, as it was loaded. */
+template <Source kSource> struct PartPiece {
+  float4 v;
+  __device__ __forceinline__ float4 value() const { return v; }
+};
+template <> struct PartPiece<kSent> {
+  uint64_t v;
+  float scale;
+  __device__ __forceinline__ float4 value() const {
+    const auto number = [this](int i) { return __fmul_rn((float)(int16_t)(v >> 16 * i), scale); };
+    return make_float4(number(0), number(1), number(2), number(3));
+  }
+};
+
+/* The thread's pieces of a row of another GPU's part. first: the first of this GPU's rows. */
+template <Source kSource, int kThreads, int kChunks>
+__device__ __forceinline__ void load_part(const AddNorm &a, const Peers &peers, int n_rows, int gpu,
+                                          unsigned first, unsigned row, PartPiece<kSource> (&part)[kChunks]) {
+  const int pieces = a.n / 4;
 #pragma unroll
   for (int c = 0; c < kChunks; c++) {
-    const int i = piece_of<kPulled, kThreads>(a.n, c);
-    part[c] = i < pieces ? load_peer(from + i) : make_float4(0, 0, 0, 0);
+    const int i = piece_of<kSource, kThreads>(a.n, c);
+    part[c] = {};
+    if (i >= pieces) continue;
+    if constexpr (kSource == kSent) {
+      const SentRow from = sent_row(a, peers, n_rows, peers.rank, gpu, row - first);
+      part[c] = {load_peer(from.pieces + i), load_peer(from.scales + i / 8)};
+    } else {
+      part[c] = {load_peer((const float4 *)peers.parts[a.sum & 1][gpu] + (size_t)row * pieces + i)};
+    }
   }
 }
 
@@ -304,45 +395,57 @@ __device__ __forceinline__ void give_rows(const Peers &peers, uint32_t tag) {
   if (is_last) meet_peers(peers, PEERS_GAVE, tag);
 }
 
-/* Sums and finishes rows [first, end): each block takes every gridDim.x-th row. While a block adds up a row,
- * its next row is loaded: a load from another GPU takes as long as all the rest (LOG.md, "Several GPUs"). */
-template <int kThreads, int kChunks>
-__global__ void __launch_bounds__(kThreads)
-    add_parts_kernel(AddNorm a, Peers peers, unsigned first, unsigned end) {
+/* True if the thread's GPU has given this GPU its rows of sum `tag`. Then this GPU has given it rows of that
+ * sum as well. */
+__device__ __forceinline__ bool has_given(const Peers &peers, uint32_t tag) {
+  const int gpu = threadIdx.x;
+  return is_other_gpu(peers, gpu) && load_flag(peers.flags[peers.rank] + PEERS_GAVE + gpu) == tag;
+}
+
+/* Sums and finishes all rows, or with kSent this GPU's own. A block takes every gridDim.x-th of them. While a
+ * block adds up a row, its next row is loaded: a load from another GPU takes as long as all the rest (LOG.md,
+ * "Several GPUs"). */
+template <Source kSource, int kThreads, int kChunks>
+__global__ void __launch_bounds__(kThreads, kChunks == 1 ? 2 : 1)
+    add_parts_kernel(AddNorm a, Peers peers, int n_rows) {
   dependents_may_start();
-  RowSum<kPulled, kThreads> row_sum;
+  RowSum<kSource, kThreads> row_sum;
   wait_for_previous();
   const uint32_t tag = *peers.first_tag + a.sum;
   const int ahead = peers.rank == 0; /* the one other GPU, 0 or 1, whose part is loaded ahead */
-  meet_peers(peers, 0, tag);
-  unsigned row = first + blockIdx.x;
-  float4 x[kChunks], own[kChunks], other[kChunks];
-  load_row<kPulled, kThreads>(a.x, a.n, row, x);
-  load_part<kThreads>(a, peers, peers.rank, row, own);
-  load_part<kThreads>(a, peers, ahead, row, other);
-  for (; row < end; row += gridDim.x) {
+  meet_peers(peers, 0, tag, kSource == kSent && has_given(peers, tag - 1));
+  if constexpr (kSource == kSent) send_rows<kThreads, kChunks>(a, peers, n_rows, tag);
+  const unsigned first = kSource == kSent ? peers_first_row(&peers, peers.rank, n_rows) : 0,
+                 end = kSource == kSent ? peers_first_row(&peers, peers.rank + 1, n_rows) : n_rows;
+  float4 x[kChunks], own[kChunks];
+  PartPiece<kSource> other[kChunks];
+  const auto load = [&](unsigned row) {
+    load_row<kSource, kThreads>(a.x, a.n, row, x);
+    load_row<kSource, kThreads>(a.y, a.n, row, own);
+    load_part<kSource, kThreads>(a, peers, n_rows, ahead, first, row, other);
+  };
+  if (first + blockIdx.x < end) load(first + blockIdx.x);
+  for (unsigned row = first + blockIdx.x; row < end; row += gridDim.x) {
     Row<kChunks> to;
-    float4 of_own[kChunks], part[kChunks];
+    float4 of_own[kChunks];
+    PartPiece<kSource> part[kChunks];
 #pragma unroll
     for (int c = 0; c < kChunks; c++) to.x[c] = x[c], of_own[c] = own[c], part[c] = other[c];
-    if (row + gridDim.x < end) {
-      load_row<kPulled, kThreads>(a.x, a.n, row + gridDim.x, x);
-      load_part<kThreads>(a, peers, peers.rank, row + gridDim.x, own);
-      load_part<kThreads>(a, peers, ahead, row + gridDim.x, other);
-    }
+    if (row + gridDim.x < end) load(row + gridDim.x);
     for (int gpu = 0; gpu < peers.n; gpu++) {
-      if (gpu != peers.rank && gpu != ahead) load_part<kThreads>(a, peers, gpu, row, part);
+      if (gpu != peers.rank && gpu != ahead)
+        load_part<kSource, kThreads>(a, peers, n_rows, gpu, first, row, part);
 #pragma unroll
       for (int c = 0; c < kChunks; c++) {
-        const float4 of_gpu = gpu == peers.rank ? of_own[c] : part[c];
+        const float4 of_gpu = gpu == peers.rank ? of_own[c] : part[c].value();
         to.y[c] = gpu == 0 ? of_gpu : to.y[c] + of_gpu;
       }
     }
-    const Weights<kChunks> w = load_weights<kPulled, kThreads, kChunks>(a); /* from L1: registers are few */
-    finish_row<kPulled, kThreads, kChunks>(a, peers, row, w, to, row_sum);
+    const Weights<kChunks> w = load_weights<kSource, kThreads, kChunks>(a); /* from L1: registers are few */
+    finish_row<kSource, kThreads, kChunks>(a, peers, row, w, to, row_sum);
     __syncthreads(); /* block_sum()'s memory is used again */
   }
-  if (a.own_rows) give_rows(peers, tag);
+  if (kSource == kSent) give_rows(peers, tag);
 }
 
 template <int kThreads> __global__ void __launch_bounds__(kThreads) add_rms_norm_kernel(AddNorm a) {
@@ -400,14 +503,15 @@ Status launch_in_registers(const AddNorm *a, const Peers &peers, int n_tokens, c
 
 template <int kChunks>
 Status launch_add_parts(const AddNorm *a, const Peers &peers, int n_tokens, cudaStream_t stream, Error *err) {
-  const int first = a->own_rows ? peers_first_row(&peers, peers.rank, n_tokens) : 0,
-            end = a->own_rows ? peers_first_row(&peers, peers.rank + 1, n_tokens) : n_tokens;
-  int gpu = 0, n_sms = 0;
-  TRY(cuda_status(cudaGetDevice(&gpu), "sum over GPUs", err));
-  TRY(device_attribute(gpu, cudaDevAttrMultiProcessorCount, &n_sms, err));
-  const int most = kChunks == 1 ? 2 * n_sms : n_sms;
-  return launch(add_parts_kernel<ADD_THREADS, kChunks>, end - first < most ? end - first : most, ADD_THREADS,
-                0, stream, true, "sum over GPUs", err, *a, peers, (unsigned)first, (unsigned)end);
+  const int n_rows = a->own_rows ? ceil_div(n_tokens, peers.n) : n_tokens;
+  int blocks = kChunks == 1 ? 2 * peers.n_sms : peers.n_sms;
+  if (blocks > MOST_SUM_BLOCKS) blocks = MOST_SUM_BLOCKS;
+  if (blocks > n_rows) blocks = n_rows;
+  /* With own rows a block waits for the same block of the other GPUs: all must be resident at once. */
+  return a->own_rows ? launch_resident(add_parts_kernel<kSent, ADD_THREADS, kChunks>, blocks, ADD_THREADS, 0,
+                                       stream, true, "sum over GPUs", err, *a, peers, n_tokens)
+                     : launch(add_parts_kernel<kPulled, ADD_THREADS, kChunks>, blocks, ADD_THREADS, 0, stream,
+                              true, "sum over GPUs", err, *a, peers, n_tokens);
 }
 
 Status add_parts(const AddNorm *a, const Peers &peers, int n_tokens, cudaStream_t stream, Error *err) {
@@ -428,9 +532,9 @@ size_t peers_inbox_bytes(int n, int hidden) {
 }
 
 bool peers_own_rows_pay(const Peers *peers, int hidden, int n_rows, bool apart) {
-  const int64_t n = peers->n, back = 2 + (apart ? 0 : 4);
-  return n_rows > peers->pushed_rows && n_rows >= n &&
-         (n - 1) * (4 * (n - 1) - back) * n_rows * hidden / n >= SPARED_BYTES;
+  const int64_t n = peers->n, own = 2 + 2 + (apart ? 0 : 4);
+  return peers->pushed_rows > 1 && n_rows > peers->pushed_rows && n_rows >= n &&
+         (n - 1) * (4 * n - own) * n_rows * hidden / n >= SPARED_BYTES;
 }
 
 Status peers_begin_step(uint32_t *first_tag, int n_sums, cudaStream_t stream, Error *err) {

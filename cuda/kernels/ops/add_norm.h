@@ -1,8 +1,9 @@
 /* add_norm.h - adds a result of o or down to the residual stream and normalises the stream. On several GPUs
  * that share each layer (cuda/several/several.h), sums the results of all GPUs first.
  *
- * All only enqueue. A sum over GPUs is one kernel on each GPU: it waits for the other GPUs' kernels, so all
- * must be launched. Parts are added in the order of the GPUs, so all GPUs get the same bits, in every run. */
+ * Functions that take a stream only enqueue. A sum over GPUs is one kernel on each GPU: it waits for the
+ * other GPUs' kernels, so all must be launched. Parts are added in the order of the GPUs, so all GPUs get the
+ * same bits, in every run. */
 #pragma once
 
 #include <cuda_runtime_api.h>
@@ -15,20 +16,23 @@
 C_BEGIN
 
 /* PUSHED_ROWS: a sum of up to this many rows is pushed as packets into the other GPUs' memory. For more rows
- * each GPU reads the other GPUs' parts: of all rows, or only of its own rows (peers_first_row()). It then
- * stores the sums of its own rows in the other GPUs' memory. WIDEST_SUM: most numbers of a row of a sum. */
-enum { PUSHED_ROWS = 32, WIDEST_SUM = 8192 };
+ * each GPU reads the other GPUs' parts of all rows. With AddNorm.own_rows it adds up only its own rows
+ * (peers_first_row()): the others send them to it, rounded, and it stores the results in their memory.
+ * WIDEST_SUM: most numbers of a row of a sum. MOST_SUM_BLOCKS: most blocks of a sum with own_rows. */
+enum { PUSHED_ROWS = 32, WIDEST_SUM = 8192, MOST_SUM_BLOCKS = 512 };
 
 /* One of n GPUs, and what it knows of the other GPUs; the pointers of GPU i are at [i]. The k-th sum of a
  * step has the tag *first_tag + k; *first_tag is even. Even and odd sums have different memory (parts,
  * inbox): a sum must not overwrite what a slow GPU still reads of the sum before. */
 typedef struct {
   int n, rank;
-  int pushed_rows;            /* PUSHED_ROWS; 1 before compute capability 9.0 */
+  int pushed_rows;            /* PUSHED_ROWS; 1 if a GPU is older than compute capability 9.0 */
+  int n_sms;                  /* the fewest of all GPUs: all have as many blocks for a sum of own rows */
   const uint32_t *first_tag;  /* of the step; peers_begin_step() raises it */
   uint32_t *flags[MAX_SPLIT]; /* PEERS_FLAGS */
   void *inbox[MAX_SPLIT];     /* peers_inbox_bytes(): packets of the other GPUs */
-  float *parts[2][MAX_SPLIT]; /* [n_rows][hidden] a GPU's addends: [0] of even sums, [1] of odd ones */
+  float *parts[2][MAX_SPLIT]; /* [n_rows][hidden] a GPU's addends: [0] of even sums, [1] of odd ones. A sum
+                               * of own rows overwrites the other parity's with the rows that are sent */
   float *x[MAX_SPLIT];        /* residual streams, and their norms */
   void *h[MAX_SPLIT];
   float *logits[MAX_SPLIT];       /* [n_rows][vocab_size] */
@@ -39,26 +43,36 @@ typedef struct {
 
 /* Indices of a GPU's flags. i: tag of the last sum whose part GPU i completed; PEERS_GAVE + i: tag of the
  * last sum whose rows GPU i stored in this GPU's memory; PEERS_BLOCKS: blocks of this GPU that have stored
- * their rows in the sum under way. PEERS_FLAGS: the number of flags. */
-enum { PEERS_GAVE = MAX_SPLIT, PEERS_BLOCKS = 2 * MAX_SPLIT, PEERS_FLAGS };
+ * their rows in the sum under way; PEERS_SENT + b * MAX_SPLIT + i: tag of the last sum whose rows block b of
+ * GPU i sent. PEERS_FLAGS: the number of flags. */
+enum {
+  PEERS_GAVE = MAX_SPLIT,
+  PEERS_BLOCKS = 2 * MAX_SPLIT,
+  PEERS_SENT,
+  PEERS_FLAGS = PEERS_SENT + MOST_SUM_BLOCKS * MAX_SPLIT
+};
 
 size_t peers_inbox_bytes(int n, int hidden);
 
+#ifdef __CUDACC__
+#define PEERS_FUNCTION static __host__ __device__ inline
+#else
+#define PEERS_FUNCTION static inline
+#endif
 /* The first of n_rows rows that GPU `rank` adds up if each GPU has its own rows. */
-static inline int peers_first_row(const Peers *peers, int rank, int n_rows) {
+PEERS_FUNCTION int peers_first_row(const Peers *peers, int rank, int n_rows) {
   return (int)((int64_t)n_rows * rank / peers->n);
 }
 
-enum { SPARED_BYTES = 800000 };
-/* True if it pays that each GPU adds up only its own rows of a step's sums. A GPU then reads 1 / n of the
- * other GPUs' parts. From each of them it receives 1 / n of the norm, and without `apart` 1 / n of x.
- * Otherwise it reads n - 1 whole parts. But own rows need a second meeting of all GPUs. It takes as
- * long as SPARED_BYTES that cross to a GPU. */
+enum { SPARED_BYTES = 2000000 };
+/* True if it pays that each GPU adds up only its own rows of a step's sums. From each other GPU it then
+ * receives 1 / n of a part in 16 bits, 1 / n of the norm, and without `apart` 1 / n of x. Otherwise it reads
+ * n - 1 whole parts. But GPUs meet twice for own rows, which takes as long as SPARED_BYTES that cross to a
+ * GPU. Never before compute capability 9.0, where blocks cannot be kept resident. */
 bool peers_own_rows_pay(const Peers *peers, int hidden, int n_rows, bool apart);
 
-/* Before the sums of a step: *first_tag += n_sums. PRECOND n_sums is even. It is so large that all tags of
- * the step are higher than those of the step before: a GPU does not wait for a flag that is already as
- * high. */
+/* Before the sums of a step: *first_tag += n_sums. PRECOND n_sums is even, and all tags of the step are
+ * higher than those of the step before: a wait for a tag ends at once if the flag is already as high. */
 Status peers_begin_step(uint32_t *first_tag, int n_sums, cudaStream_t stream, Error *err);
 
 /* Copies the other GPUs' logits of n_rows rows to this GPU, as exchange number `sum` of the step. */
@@ -69,9 +83,10 @@ Status peers_gather_logits(const Peers *peers, int sum, int n_rows, cudaStream_t
  * number on the device (NULL: 1), out fp16 [n_tokens][out_stride]. With peers y is this GPU's part of sum
  * number `sum` of the step, n % 4 == 0 and n <= WIDEST_SUM; without peers weight is not NULL.
  * own_rows: with more than pushed_rows rows each GPU sums only its own (peers_first_row()). It stores the
- * results in peers->x and peers->h of all GPUs; x and out are this GPU's entries there. With `apart` only
+ * results in peers->x and peers->h of all GPUs; x and out are this GPU's entries there. The parts of the next
+ * sum's parity are overwritten. PRECOND pushed_rows > 1. With `apart` only
  * norms go to the other GPUs, and their x stays out of date. A later call with as many rows, with own_rows
- * and without `apart`, brings it. */
+ * and without `apart`, brings their x up to date. */
 typedef struct {
   const float *y, *weight, *scalar, *next_weight;
   float eps, next_eps;
