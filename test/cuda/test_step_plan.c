@@ -206,6 +206,9 @@ TEST(parts_of_models) {
       {"Qwen3.6-35B-A3B-INT4", 4, 9, NULL},
       {"Qwen3.8-27B-INT4", 2, 68, NULL},
       {"Qwen3.8-27B-INT4", 4, 34, NULL},
+      {"Qwen3-8B-FP8", 2, 48, NULL},
+      {"Qwen3-8B-FP8", 4, 24, NULL},
+      {"Qwen3-8B-W8A8", 2, 48, "number of GPUs"},
       {"Llama-3.2-1B-Instruct-AWQ", 2, 32, "number of GPUs"},
   };
   for (size_t i = 0; i < COUNT(cases); i++)

@@ -4,8 +4,13 @@
 
 namespace step {
 
-/* As in one_token.cu, the kernel for debugging exists only for heads of 128 with a cache in fp16. */
+/* As in one_token.cu, the kernel for debugging exists only for heads of 128 with a cache in fp16. int8 has no
+ * kernel for several GPUs: these do not divide a matrix whose x is rounded with one scale a token. */
 template <int kGroup> static Kernel kernel_of(const StepShape &shape, bool debug) {
+  if constexpr (kGroup != STEP_INT8_GROUP)
+    if (shape.n_gpus > 1)
+      return shape.q8 ? kernel<one::Block<false, Form<kGroup, 128, true, false, false, true>>>
+                      : kernel<one::Block<false, Form<kGroup, 128, false, false, false, true>>>;
   if (shape.head_dim == 64)
     return shape.q8 ? kernel<one::Block<false, Form<kGroup, 64, true>>>
                     : kernel<one::Block<false, Form<kGroup, 64, false>>>;

@@ -4,10 +4,11 @@
 namespace step {
 
 /* Each kernel costs nvcc seconds. So forms with heads of 64 or 256, a cache in 8 bits, taps or several GPUs
- * have no kernel for debugging. Heads of 64 and caches in 8 bits have none for several GPUs. */
+ * have no kernel for debugging. Heads of 64, and experts with a cache in 8 bits, have no kernel for several
+ * GPUs. */
 template <int kGroup, int kHeadDim, bool kQ8, bool kExperts> static Kernel kernel_of(int n_gpus, bool debug) {
   using Usual = Form<kGroup, kHeadDim, kQ8, kExperts>;
-  if constexpr (kHeadDim != 64 && !kQ8)
+  if constexpr (kHeadDim != 64 && !(kQ8 && kExperts))
     if (n_gpus > 1) return kernel<one::Block<false, Form<kGroup, kHeadDim, kQ8, kExperts, false, true>>>;
   if constexpr (kHeadDim == 128 && !kQ8)
     if (debug) return kernel<one::Block<true, Usual>>;

@@ -100,9 +100,9 @@ static Status refuse(const StepShape *s, int tokens, Error *err) {
   const int shared_heads = s->n_heads / s->n_kv_heads / (latent ? step_latent_clusters(s) : 1),
             ffn_blocks = s->intermediate / step_features(s);
   const bool experts = s->n_experts > 0, hybrid = s->head_dim == STEP_WIDE_HEAD, varied = step_is_varied(s);
-  /* Zero points are copied in units of 16 bytes, those of two groups of 128. So every row of a matrix must
-   * have an even number of groups. Exceptions: varied experts, which have no zero points, and experts on
-   * several GPUs (kOddBlocks in block.cuh). */
+  /* Zero points are copied in units of 16 bytes, which hold the zero points of two groups of 128. So every
+   * row of a matrix must have an even number of groups. Exceptions: varied experts, which have no zero
+   * points, and experts on several GPUs (kOddBlocks in block.cuh). */
   const int even = (experts && s->n_gpus > 1) || varied ? 1 : 2;
   const int parts = s->group > 0 ? step_parts(s) : 0;
   const bool bytes = step_in_bytes(parts), halves = parts == STEP_HALF_PARTS;
@@ -113,7 +113,7 @@ static Status refuse(const StepShape *s, int tokens, Error *err) {
       {s->group != STEP_GROUP && s->group != 64 && s->group != 32 && s->group != STEP_FP4_GROUP && !bytes &&
            !halves,
        "group size"},
-      {(bytes || halves) && (tokens > 1 || s->n_gpus > 1 || experts || hybrid),
+      {(bytes || halves) && (tokens > 1 || experts || hybrid),
        bytes ? "model in weights of 8 bits" : "model in weights of 16 bits"},
       {s->head_dim != 64 && s->head_dim != 128 && !hybrid && !latent, "size of heads"},
       {latent && (tokens > 1 || s->q8 || s->n_kv_heads != 1), s->q8 ? "cache in 8 bits" : "size of heads"},
@@ -135,7 +135,8 @@ static Status refuse(const StepShape *s, int tokens, Error *err) {
             s->n_value_heads % (s->n_gpus > 1 ? 4 : 8) != 0 ||
             s->n_value_heads > STEP_DELTA_HEADS * s->n_clusters),
        "number of value heads"},
-      {s->n_gpus > 1 && (tokens > 1 || s->head_dim == 64 || s->q8), "number of GPUs"},
+      {s->n_gpus > 1 && (tokens > 1 || s->head_dim == 64 || (s->q8 && experts) || parts == STEP_INT8_PARTS),
+       "number of GPUs"},
       {varied && (tokens > 1 || s->n_gpus > 1), tokens > 1 ? "mixture of experts" : "number of GPUs"},
       {varied && (s->group != STEP_FP4_GROUP || s->attn_group != STEP_HALF_GROUP || !experts),
        "kind of weights beside experts"},
