@@ -38,7 +38,7 @@ template <class S> constexpr int staging_bytes() {
 
 #ifdef __CUDA_ARCH_FEAT_SM90_ALL
 
-/* An epilogue has, for tile `tile` of n_tokens tokens:
+/* An End (NormEnd, GatedEnd, HeadsEnd) is made for a tile of 128 outputs and the step's n_tokens tokens:
  *   kGated                    staging holds gated products
  *   fetch_rows()              loads what all tokens need
  *   fetch(i, token)           loads what the warp's i-th token needs
@@ -84,7 +84,8 @@ template <class S> struct NormEnd {
   }
 };
 
-/* Rounds the gated product to fp16, as if it were stored between kernels, and makes planes of it. */
+/* Makes planes of the gated product. stage_results() has rounded it to fp16, as if it were stored between
+ * kernels. */
 template <class S> struct GatedEnd {
   static constexpr bool kGated = true;
   const NextArgs &next;
@@ -159,8 +160,12 @@ template <class S> struct HeadsEnd {
     for (int p = 0; p < 2; p++) low[p] = sums[lane + 32 * p], high[p] = sums[lane + 32 * p + 64];
     if (weights()) normalise_head(low, high, low_weight, high_weight, 128, a.eps);
 #pragma unroll
-    for (int p = 0; p < 2; p++)
-      if (!is_value()) rotate(low[p], high[p], angle[i][p]);
+    for (int p = 0; p < 2; p++) {
+      if (is_value())
+        low[p] = finite_value(low[p]), high[p] = finite_value(high[p]);
+      else
+        rotate(low[p], high[p], angle[i][p]);
+    }
     __half *to = place(token, position[i]) + lane;
 #pragma unroll
     for (int p = 0; p < 2; p++)
