@@ -131,18 +131,6 @@ static void take_halves(BackendState *s, const ModelConfig *c, Buffers *m) {
     s->halves[i] = buffers_take(m, i == 1 && state_keys_are_values(c) ? 0 : largest, 2);
 }
 
-/* Memory of latent attention; none for other models. */
-static void place_latent(BackendState *s, const ModelConfig *c, Buffers *m) {
-  const LatentConfig *latent = &c->latent;
-  const size_t chunk = (size_t)s->options.max_chunk, n_heads = latent->kv_rank ? (size_t)c->n_heads : 0,
-               queries = n_heads * (size_t)(latent->nope_dim + latent->rope_dim);
-  s->latent_in = buffers_take(m, chunk * (size_t)padded_row(state_latent_inputs(c)), sizeof(float));
-  s->q_latents = buffers_take(m, chunk * (size_t)padded_row(latent->q_rank), 2);
-  s->latent_queries = buffers_take(m, latent->q_rank ? chunk * queries : 0, sizeof(float));
-  s->head_x = buffers_take(m, chunk * n_heads,
-                           2 * most(linear_heads_stride(latent->nope_dim), (size_t)latent->kv_rank));
-}
-
 /* The length of the longest row of x that is gathered for a matrix with permuted inputs (Linear.order);
  * supported.c says which matrices can have these. */
 static size_t widest_input(const BackendState *s, const ModelConfig *c, const LargestSizes *sizes) {
@@ -155,88 +143,53 @@ static size_t widest_input(const BackendState *s, const ModelConfig *c, const La
 
 static void place(BackendState *s, const ModelConfig *c, bool separate_gate_up, Buffers *m) {
   const StateOptions *o = &s->options;
-  size_t chunk = (size_t)o->max_chunk, rows = (size_t)o->max_logit_rows;
-  const size_t inputs = chunk * (size_t)c->per_layer_width;
+  const LatentConfig *latent = &c->latent;
+  const DraftConfig *draft = &c->draft;
+  const ExpertConfig experts = most_experts(c);
   s->unit_places = unit_places(c, o);
   const LargestSizes sizes = largest_sizes(c, s->unit_places);
-  const bool separate_norms = c->norms != NORM_BEFORE || c->experts.norms == EXPERTS_POST_NORM ||
-                              c->per_layer_width > 0 || c->draft.kind;
   /* The first layer of EAGLE-3 takes an embedding and a state. */
-  s->h_stride = padded_row(c->draft.kind == DRAFT_EAGLE3 ? 2 * c->hidden : c->hidden);
+  s->h_stride = padded_row(draft->kind == DRAFT_EAGLE3 ? 2 * c->hidden : c->hidden);
   s->projection_stride = padded_row(sizes.projections);
-  s->x = buffers_take(m, chunk * (size_t)c->hidden, sizeof(float));
-  s->h = buffers_take(m, chunk * (size_t)s->h_stride, 2);
-  const bool wide = c->experts.n_experts > 0 && (c->parallel || norms_have_biases(c));
-  s->wide_h = buffers_take(m, wide ? chunk * (size_t)c->hidden : 0, sizeof(float));
-  const size_t branches = c->split > 1 ? 2 + (c->experts.norms == EXPERTS_OWN_NORMS) : separate_norms;
-  const int widest = c->hidden > c->draft.target_hidden ? c->hidden : c->draft.target_hidden;
-  s->branch = buffers_take(m, branches * chunk * (size_t)widest, sizeof(float));
-  s->inputs = buffers_take(m, (size_t)c->n_layers * inputs, sizeof(float));
-  const ExpertConfig experts = most_experts(c);
-  const size_t choices = experts.n_experts > 0 ? chunk * (size_t)experts.n_chosen : 0;
   s->expert_stride = expert_row(c);
-  s->expert_g = buffers_take(m, choices * (size_t)s->expert_stride, 2);
-  void *memory = buffers_take(m, choices ? experts_choices_bytes(&experts, o->max_chunk) : 0, 1);
-  if (m->start && choices) experts_place_choices(&s->choices, &experts, o->max_chunk, memory);
-  s->expert_h = buffers_take(
-      m, experts.norms == EXPERTS_OWN_NORMS || experts.scales_input ? chunk * (size_t)s->h_stride : 0, 2);
-  const size_t apart = experts.norms == EXPERTS_OWN_NORMS ? (c->split > 1 ? 2 : 1) : 0;
-  s->shared_branch = buffers_take(m, apart * chunk * (size_t)c->hidden, sizeof(float));
-  streams_place(s, c, m); /* lives through all layers */
-  altup_place(s, c, m);
-  s->ordered = buffers_take(m, c->quant.ordered ? chunk * widest_input(s, c, &sizes) : 0, 2);
-  buffers_live(m, OP_DELTA, OP_OUT_PROJ);
-  s->projections = buffers_take(m, chunk * (size_t)s->projection_stride, sizeof(float));
-  s->q = buffers_take(m, chunk * sizes.heads, 2);
-  s->a = buffers_take(m, chunk * sizes.heads, 2);
-  s->beside = buffers_take(m, chunk * sizes.beside, 2);
-  place_latent(s, c, m);
-  index_place(s, c, m);
-  s->gate_h = buffers_take(m, chunk * (size_t)padded_row(c->delta.gate_rank), 2);
-  s->delta_workspace =
-      buffers_take(m, c->delta.n_key_heads > 0 ? delta_workspace_bytes(&c->delta, o->max_chunk) : 0, 1);
-  buffers_live(m, OP_GATE_UP, OP_LAYER_END);
-  s->gate_up = buffers_take(m, separate_gate_up ? chunk * 2 * sizes.intermediate : 0, sizeof(float));
-  s->g = buffers_take(m, chunk * sizes.intermediate, 2);
-  s->input_gate = buffers_take(m, inputs, sizeof(float));
-  const size_t row = choices ? (size_t)expert_row_width(c) : 0, latent = (size_t)c->experts.latent;
-  s->latent_h = buffers_take(m, chunk * (size_t)padded_row((int)latent), 2);
-  s->latent_sum = buffers_take(m, chunk * latent, sizeof(float));
-  const size_t few = o->max_chunk < EXPERTS_FEW_TOKENS ? chunk : EXPERTS_FEW_TOKENS,
+  const size_t chunk = (size_t)o->max_chunk, rows = (size_t)o->max_logit_rows;
+  const bool own_norms = c->experts.norms == EXPERTS_OWN_NORMS, own_input = own_norms || experts.scales_input,
+             wide = experts.n_experts > 0 && (c->parallel || norms_have_biases(c)),
+             joins = draft->kind == DRAFT_MTP || draft->kind == DRAFT_ASSISTANT,
+             separate_norms = c->norms != NORM_BEFORE || c->experts.norms == EXPERTS_POST_NORM ||
+                              c->per_layer_width > 0 || draft->kind;
+  const size_t branches = c->split > 1 ? 2 + own_norms : separate_norms,
+               apart = own_norms ? (c->split > 1 ? 2 : 1) : 0;
+  const int widest = c->hidden > draft->target_hidden ? c->hidden : draft->target_hidden,
+            draft_width = draft->n_states * draft->target_hidden;
+  const size_t choices = experts.n_experts > 0 ? chunk * (size_t)experts.n_chosen : 0,
+               few = chunk < EXPERTS_FEW_TOKENS ? chunk : EXPERTS_FEW_TOKENS,
                parts = choices ? (size_t)experts_few_parts((int)few * experts.n_chosen) : 0;
-  s->expert_y =
-      buffers_take(m, (choices > parts ? choices : parts) * (size_t)padded_row((int)row), sizeof(float));
-  s->gathered = s->expert_y; /* narrower than expert_y, and dead before expert_y is written */
-  buffers_live(m, OP_EMBED, OP_LOGITS);
-  s->lm_head_in = buffers_take(m, rows * (size_t)s->h_stride, 2);
-  s->logits = buffers_take(m, rows * (size_t)c->vocab_size, sizeof(float));
-  s->taps = buffers_take(m, chunk * (size_t)o->taps.n * (size_t)c->hidden, sizeof(float));
-  const DraftConfig *draft = &c->draft;
-  const size_t width = (size_t)draft->n_states * (size_t)draft->target_hidden;
-  s->draft_rows = buffers_take(m, draft->kind ? (chunk + 1) * width : 0, sizeof(float));
-  const bool joins = draft->kind == DRAFT_MTP || draft->kind == DRAFT_ASSISTANT;
-  const int together = joins ? 2 * draft->target_hidden : (int)width;
-  s->draft_h = buffers_take(m, draft->kind ? chunk * (size_t)padded_row(together) : 0, 2);
-  s->draft_seen = draft->kind == DRAFT_ASSISTANT ? buffers_take(m, 1, sizeof *s->draft_seen) : NULL;
-  const size_t angles = chunk * ((size_t)c->rope.rotary_dim / 2),
-               local_angles = chunk * ((size_t)c->local_rope.rotary_dim / 2);
-  s->rope_tables[ROPE_GLOBAL] = buffers_take(m, angles, 2 * sizeof(float));
-  s->rope_tables[ROPE_LOCAL] = has_local_rope(c) ? buffers_take(m, local_angles, 2 * sizeof(float)) : NULL;
-  place_rows(s, buffers_take(m, place_rows(s, NULL), 1));
-  s->logit_x = buffers_take(m, o->n_sequences > 0 ? rows * (size_t)c->hidden : 0, sizeof(float));
-  s->caches = buffers_take(m, o->n_sequences > 0 ? (size_t)c->n_layers * CACHE_PARTS : 0, sizeof *s->caches);
-  place_peers(s, c, buffers_take(m, place_peers(s, c, NULL), 1));
+  const size_t latent_heads = latent->kv_rank ? (size_t)c->n_heads : 0,
+               head_x_row = most(linear_heads_stride(latent->nope_dim), (size_t)latent->kv_rank),
+               delta_bytes = c->delta.n_key_heads > 0 ? delta_workspace_bytes(&c->delta, o->max_chunk) : 0;
+#define LIVE(first, last) buffers_live(m, OP_##first, OP_##last);
+#define BUFFER(type, member, n, width)                                                                       \
+  s->member = buffers_take(m, buffers_product((size_t)(n), (size_t)(width)), sizeof(type));
+#include "cuda/one/buffers.def"
+  if (s->choice_memory) experts_place_choices(&s->choices, &experts, o->max_chunk, s->choice_memory);
+  streams_place(s, c, m);
+  altup_place(s, c, m);
+  const int pairs[] = {c->rope.rotary_dim / 2, has_local_rope(c) ? c->local_rope.rotary_dim / 2 : 0};
+  for (int i = 0; i < 2; i++)
+    s->rope_tables[i] = buffers_take(m, chunk * (size_t)pairs[i], 2 * sizeof(float));
   const size_t operands[PLANES_COUNT] = {(size_t)c->hidden, sizes.heads, sizes.intermediate};
   for (int i = 0; i < PLANES_COUNT; i++)
     s->planes[i] = buffers_take(m, linear_planes_bytes((int)operands[i], LINEAR_MOST_PLANES), 1);
-  s->workspace = buffers_take(m, sizes.workspace, 1);
+  place_rows(s, buffers_take(m, place_rows(s, NULL), 1));
+  place_peers(s, c, buffers_take(m, place_peers(s, c, NULL), 1));
   place_caches(s, c, buffers_take(m, place_caches(s, c, NULL), 1));
   take_halves(s, c, m);
-  s->recurrent =
-      buffers_take(m, state_sequences(o) + (size_t)o->n_slots, state_floats(c, o->states) * sizeof(float));
+  buffers_live(m, OP_DELTA, OP_OUT_PROJ);
+  index_place(s, c, m);
 }
 
-/* Notes where each layer's cache and recurrent state lie, which every operation of a step asks for. */
+/* Notes where each layer's cache and recurrent state lie, for the operations of a step. */
 static Status place_layers(BackendState *s, Error *err) {
   const ModelConfig *c = &s->loaded->model->config;
   TRY(NEW(s->layers, (size_t)c->n_layers, "session", err));
@@ -349,6 +302,7 @@ static Status open_peers(BackendState *s, Error *err) {
   int major = 0;
   TRY(device_attribute(s->loaded->gpu, cudaDevAttrComputeCapabilityMajor, &major, err));
   p->pushed_rows = major >= 9 ? PUSHED_ROWS : 1;
+  TRY(device_attribute(s->loaded->gpu, cudaDevAttrMultiProcessorCount, &p->n_sms, err));
   p->first_tag = s->first_tag;
   p->parts[0][p->rank] = s->branch;
   p->parts[1][p->rank] = s->branch + (size_t)s->options.max_chunk * (size_t)c->hidden;

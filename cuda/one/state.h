@@ -19,8 +19,8 @@ enum {
 };
 
 /* When the token of a row of the last logits is asked for, tokens_pick() also enqueues the picks of all later
- * rows, where it can (its `many`). The last n_left of n_rows rows were not asked for yet. Row r has the draw
- * number `draw` + r. */
+ * rows if its variable `many` is true. The last n_left of n_rows rows were not asked for yet. Row r has the
+ * draw number `draw` + r. */
 typedef struct {
   int n_rows, n_left; /* n_rows 0: no picks, or their logits were overwritten */
   uint64_t draw;
@@ -62,7 +62,7 @@ typedef struct HostCall HostCall;
 /* Pinned memory in which the GPU and the CPU exchange rows: x and y of matmuls whose weights are on the host
  * (products.h). Zeros if there are no such weights. */
 typedef struct {
-  float *x, *y, *weights; /* x, y: large enough for any such matmul; weights: [n_rows][n_chosen] of experts */
+  float *x, *y, *weights; /* x, y: room for any such matmul; weights: of the chosen experts, like ids */
   int *ids;               /* [n_rows][n_chosen] */
   HostCall *calls;        /* [n_host][n_rows] */
   int n_rows;             /* most rows that the CPU multiplies at once */
@@ -76,7 +76,7 @@ typedef struct {
   float *streams;        /* [rows of the step][S]: `all` or `spare` */
   float *all, *spare;    /* [max_chunk][S], [STREAMS_FEW_ROWS][S] */
   bool pending;          /* x has not been added to the streams yet */
-  float *sums, *weights; /* sums [R][rank + n]: of mix_down, then inject; weights [R][S]: of mix_up */
+  float *sums, *weights; /* outputs: sums [R][rank + n] of mix_down, then inject; weights [R][S] of mix_up */
   /* Each [R][n]. inverses: 1 / rms of each stream. factors: those of the next INJECT. A mix of few rows reads
    * `factors`, writes the next ones to spare_factors, and swaps the two pointers. */
   float *inverses, *factors, *spare_factors;
@@ -117,6 +117,8 @@ typedef enum { READY_NONE, READY_IN_H, READY_IN_PLANES } ReadyInput;
  * normalised x, attention's output, the gated product. */
 typedef enum { PLANES_H, PLANES_A, PLANES_G, PLANES_COUNT } PlanesOf;
 
+typedef uint16_t Half; /* the bits of a number in fp16 */
+
 /* A session on one GPU. h_stride, projection_stride, expert_stride and all sizes that say `padded` are
  * multiples of 8, so that every fp16 row is 16-byte aligned. */
 struct BackendState {
@@ -125,71 +127,22 @@ struct BackendState {
   const BackendModel *loaded;
   StateOptions options;
   void *memory;
-  float *x;      /* [max_chunk][hidden] the residual stream divided by residual_scale */
-  void *h;       /* f16 [max_chunk][h_stride] normalised x */
-  float *wide_h; /* [max_chunk][hidden] normalised x in fp32, for a router that does not normalise x itself */
-  float *projections; /* [max_chunk][projection_stride] outputs of the layer's qkv */
-  /* fp32 rows of `hidden` that are added to x later. One GPU: [max_chunk] outputs of o or down before their
-   * norm. Several GPUs: [2][max_chunk] this GPU's partial sums of o, then of down. With EXPERTS_OWN_NORMS
-   * down has [2 * max_chunk] rows: the sum of the experts, then the shared expert. A drafter also keeps other
-   * rows here, of `hidden` or target_hidden. */
-  float *branch;
-  /* f16 [max_chunk], rows as wide as o's padded inputs: queries (q); output of attention, of a delta layer or
-   * of a short convolution (a). */
-  void *q, *a;
-  void *ordered; /* f16 [max_chunk][widest_input()] x gathered for a matrix with permuted inputs */
-  void *beside;  /* f16 [max_chunk][n_value_heads * value_dim, padded] Mamba-2's output with delta_beside */
-  /* Latent attention (layers/latent.c). */
-  float *latent_in;      /* [max_chunk][state_latent_inputs(), padded] outputs of q_a or q, kv_a, attn_gate */
-  void *q_latents;       /* f16 [max_chunk][q_rank, padded] normalised */
-  float *latent_queries; /* [max_chunk][n_heads * (nope_dim + rope_dim)] with a q_rank */
-  /* f16 [max_chunk][n_heads], inputs of the heads' matrices: queries without their rotated parts, each
-   * linear_heads_stride(nope_dim) numbers; later attention's outputs, each kv_rank. */
-  void *head_x;
-  float *gate_up;        /* [max_chunk][2 * intermediate], unless one matmul computes g */
-  void *g;               /* f16 [max_chunk][intermediate, padded] activation(gate) * up */
-  ExpertChoices choices; /* of the last layer with experts */
-  void *expert_h;        /* f16 [max_chunk][h_stride] the experts' input, if it is not h */
-  void *expert_g;        /* f16 [max_chunk * n_chosen][expert_stride] like g; zeros past the expert's width */
-  /* With L = ExpertConfig.latent: latent_h f16 [max_chunk][L, padded], W_latent_in's output, later the
-   * experts' sum; latent_sum [max_chunk][L], the experts' sum in fp32. */
-  void *latent_h;
-  float *latent_sum;
-  void *gathered; /* f16 [max_chunk * n_chosen][h_stride] h by expert; in the memory of expert_y */
-  /* [max(max_chunk * n_chosen, experts_few_parts())][expert_row_width()] the experts' outputs. */
-  float *expert_y;
-  float *shared_branch; /* [max_chunk][hidden] output of the shared expert, if a norm follows; on several GPUs
-                         * [2 * max_chunk]: sums over GPUs of the experts', then of the shared expert's */
-  float *inputs;        /* [max_chunk][n_layers][per_layer_width] each layer's own input, made by embed */
-  float *input_gate;    /* [max_chunk][per_layer_width] */
-  void *lm_head_in;     /* f16 [max_logit_rows][h_stride] */
-  float *logits;        /* [max_logit_rows][vocab_size] */
-  float *taps;          /* [max_chunk][taps.n][hidden] x after the layers of options.taps */
-  /* For a drafter. draft_rows: the target's states (draft_take()). draft_h: the rows of a step in fp16. */
-  float *draft_rows; /* [max_chunk + 1][n_states * target_hidden] */
-  /* f16 [max_chunk][n_states * target_hidden, padded]; for W_join [2 * target_hidden, padded]: the embedding,
-   * then the state. */
-  void *draft_h;
-  int *draft_seen;      /* DRAFT_ASSISTANT: the last position that the target has computed */
-  void *rope_tables[2]; /* by LayerRope: float2 [max_chunk][n_pairs] of the step; or NULL */
-  StepRows rows;        /* of the step */
-  float *logit_x; /* [max_logit_rows][hidden] with several sequences: rows of x whose logits are asked for */
+#define BUFFER(type, member, ...) type *member;
+#include "cuda/one/buffers.def"
+  ExpertChoices choices;      /* of the last layer with experts */
+  void *rope_tables[2];       /* by LayerRope: float2 [max_chunk][n_pairs] of the step; or NULL */
+  StepRows rows;              /* of the step */
   void *cache[CACHE_PARTS];   /* the caches of all layers that have this part, one after the other */
   void *halves[2];            /* with KV_Q8: one layer's keys and values as fp16 (Attention.k_halves) */
   void *planes[PLANES_COUNT]; /* each of linear_planes_bytes() for LINEAR_MOST_PLANES rows */
-  CachePlace *caches;    /* several sequences: [n_layers][CACHE_PARTS]; `first` counts from cache[KEYS] */
-  void *workspace;       /* of attention_workspace_bytes() */
-  int unit_places;       /* the argument of attention_workspace_bytes() */
-  void *gate_h;          /* f16 [max_chunk][gate_rank, padded] input of a gate's second matrix */
-  void *delta_workspace; /* of delta_workspace_bytes() */
-  float *recurrent;      /* [state_sequences() + n_slots][state_floats()], the slots of state_save() last */
-  LayerPlace *layers;    /* [n_layers] on the host */
+  int unit_places;            /* the argument of attention_workspace_bytes() */
+  LayerPlace *layers;         /* [n_layers] on the host */
   HostRows host;
   StreamState stream; /* of models with streams */
   AltupState altup;
   IndexState index;
   FusedStep *fused; /* runs steps of few tokens as one kernel; or NULL */
-  /* Rows of q and a are as wide as o's padded inputs, rows of g as wide as down's: they need no stride. */
+  /* q, a and g have no stride here: their rows are as wide as the layer's sizes say. */
   int h_stride, projection_stride, expert_stride;
   ReadyInput ready;    /* where an operation left normalised x for the next operation */
   bool a_is_in_planes; /* planes[PLANES_A] holds attention's output instead of a */
@@ -212,7 +165,7 @@ struct BackendState {
 
   uint64_t *row_versions; /* [n_sequences] notes_version of each sequence, after the last pick */
   RowPicks row_picks[2];  /* of steps, in turn */
-  uint64_t n_picked_steps, n_taken_steps; /* how many steps have had their picks listed, and taken */
+  uint64_t n_picked_steps, n_taken_steps; /* steps whose picks were listed; whose picks were taken */
 
   StepGraphs graphs, draft_graphs; /* draft_graphs: of draft_context() */
   Sequences sequences;             /* zeros for one sequence */
@@ -258,8 +211,9 @@ int query_outputs(const ModelConfig *config, const LayerConfig *layer);
  * gate_rank also those of z_in and a_in. 0: the model has no such layer. With delta_beside, q, k and v
  * follow. */
 int delta_outputs(const DeltaConfig *delta);
-/* Outputs of q, k and v together. With shares_kv there is no k and no v, with k_as_v no v. If attn_gate is a
- * matrix of its own, its outputs come next. */
+/* Outputs of q, k and v together. With shares_kv there is no k and no v, with k_as_v no v. With value_dim a
+ * head of v counts head_dim, as after ops_spread_values(). If attn_gate is a matrix of its own, its outputs
+ * come next. */
 int qkv_outputs(const ModelConfig *config, const LayerConfig *layer);
 /* The first output of the index queries among a layer's projections: after q, k, v and the gates. */
 int state_index_outputs(const ModelConfig *config, const LayerConfig *layer);
@@ -280,8 +234,8 @@ Status state_copy_part(BackendState *s, CopyDirection direction, int slot, int l
 /* The backend's kv_copy. */
 Status state_kv_copy(BackendState *s, CopyDirection direction, TokenRange span, int layer, int n, void *host,
                      Error *err);
-/* The same for some of the host's n_heads KV heads: those of this device, from first_head on. Any thread may
- * call this: it sets the thread's device. Waits for the copy. */
+/* state_kv_copy() for this device's KV heads. On the host they are heads first_head, first_head + 1 .. of
+ * n_heads. Any thread may call this: it sets the thread's device. Waits for the copy. */
 Status state_copy_heads(BackendState *s, CopyDirection direction, TokenRange span, int layer, int n,
                         char *host, int first_head, int n_heads, Error *err);
 

@@ -77,7 +77,7 @@ Status cuda_down_residual(BackendState *s, TokenRange span, int layer, Error *er
 /* --- experts */
 
 /* *x = the router's input in fp32. With several residual streams: their mix. In parallel layers: the
- * normalised input that attention had, too. With a bias in the norm: the norm's output. NULL: the router
+ * normalised input that attention also had. With a bias in the norm: the norm's output. NULL: the router
  * normalises the residual stream itself. */
 static Status normalised(BackendState *s, int n_tokens, int layer, const float **x, Error *err) {
   const ModelConfig *c = &s->loaded->model->config;
@@ -192,8 +192,9 @@ static Status sum_experts(BackendState *s, int n_tokens, int layer, bool add, fl
                               .choices = choices->choices,
                               .gathered = gathered};
   if (gathered) {
-    TRY(experts_gather(choices, all.n_chosen, h, stride, n_tokens, s->gathered, m->stream, err));
-    h = s->gathered;
+    void *rows = s->expert_y; /* `down` writes expert_y after gate_up has read these rows */
+    TRY(experts_gather(choices, all.n_chosen, h, stride, n_tokens, rows, m->stream, err));
+    h = rows;
   }
   const float *factors = as_one ? choices->weights : choices->place_weights;
   LinearCall gate_up = products_call(s, &e->gate_up, h, stride, n_tokens, LINEAR_SWIGLU_F16, s->expert_g,
