@@ -1,5 +1,5 @@
-/* main.c - dispatches to a command. `auk FLAGS...` means `auk run FLAGS...`; so does a first argument that
- * contains a space and names no file: it is a prompt. */
+/* main.c - dispatches to a command. `auk FLAGS...` means `auk run FLAGS...`. A first argument that contains a
+ * space and names no file is a prompt for `auk run`. */
 #include <string.h>
 
 #include "base/file.h"

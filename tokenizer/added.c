@@ -1,10 +1,10 @@
 /* added.c - finds added tokens in texts; see added.h.
  *
  * Called by: encode.c, tokenizer.c, load.c. The rules are those of the reference, Hugging Face's tokenizers
- * (added_vocabulary.rs). The leftmost match wins; of matches at one offset the longest. Matches that do not
- * count are a single_word token inside a longer word, and a special token in untrusted text. They consume
- * their bytes all the same, but see is_trusted().
- * lstrip and rstrip widen a match over white space once it is found. */
+ * (added_vocabulary.rs). The leftmost match wins; of matches at one offset the longest. A match does not
+ * count if it is a single_word token inside a longer word, or a special token in untrusted text. Such a match
+ * consumes its bytes all the same, but see is_trusted(). lstrip and rstrip widen a match over white space
+ * once it is found. */
 #include "tokenizer/added.h"
 
 #include <stdlib.h>
@@ -95,9 +95,9 @@ static size_t original(const Traced *text, size_t shift, size_t at) {
   return text->origin ? text->origin[at] : shift + at;
 }
 
-/* Returns whether text[start .. end) is trusted. If not, the search continues at *resume: after the match, as
- * in the reference when it recognises no special tokens, but at the next border at the latest. So a person's
- * text cannot swallow a token of the template. */
+/* Returns whether text[start .. end) is trusted. If not, the search continues at *resume. That is after the
+ * match, as in the reference when it recognises no special tokens, or at the next border if this comes first.
+ * So a person's text cannot swallow a token of the template. */
 static bool is_trusted(const Traced *text, size_t shift, const Trust *trust, size_t start, size_t end,
                        size_t *resume) {
   bool trusted;
@@ -141,7 +141,7 @@ static Status cut_at(const AddedTokens *added, const MatchList *matches, const T
     if (token->lstrip) start = widen_left(text, start, done);
     if (token->rstrip) end = spaces_end = widen_right(text, end < spaces_end ? spaces_end : end);
     if (done < start) TRY(add_part(parts, done, start, -1, err));
-    /* Nothing is left of a token that lies wholly in what the previous token stripped. */
+    /* Nothing is left of a token with lstrip that lies wholly in what the previous token stripped. */
     if (start < end) TRY(add_part(parts, start, end, index, err));
     done = end;
   }
@@ -268,9 +268,9 @@ static bool are_alike(const AddedToken *a, const AddedToken *b) {
          a->normalized == b->normalized && a->special == b->special;
 }
 
-/* Returns whether a declared token is to be added. It is not if an added token has the same content and
- * flags; nor if `item` has "unless_known" and one of the first n_known added tokens has the content
- * ("promotes" makes that one special); nor if tokenizer.json lists a token with the id "unless_id". */
+/* Returns whether a declared token is to be added. There are three reasons against it: an added token has the
+ * same content and flags; `item` has "unless_known" and one of the first n_known added tokens has the same
+ * content ("promotes" makes that token special); tokenizer.json lists a token with the id "unless_id". */
 static bool counts(const AddedLoader *l, const Json *item, const AddedToken *token) {
   AddedToken *same = find_token(l->added, token->content, token->size);
   int64_t id;
@@ -344,7 +344,7 @@ Status added_load(const char *where, const Json *json, const Json *declared, con
                          .next_id = (int32_t)vocab->count};
   Status status = load_tokens(&loading, json, false, err);
   loading.n_listed = added->count;
-  for (size_t i = 0; i < added->count; i++) /* declared tokens also follow the ids of listed ones */
+  for (size_t i = 0; i < added->count; i++) /* raises next_id above the ids of all listed tokens */
     if (added->tokens[i].id >= loading.next_id) loading.next_id = added->tokens[i].id + 1;
   if (status == STATUS_OK) status = load_tokens(&loading, declared, true, err);
   normal_scratch_release(&loading.scratch);

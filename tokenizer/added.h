@@ -29,10 +29,10 @@ typedef struct {
 } AddedTokens;
 
 /* Loads the array `added_tokens`, then the tokens of declared.h (either may be NULL). As in the reference the
- * ids in the file are ignored. A token that the vocabulary has keeps that id; any other gets the next id of a
- * count. The count begins at the vocabulary's number of tokens; before the declared tokens it is raised above
- * all ids of `added_tokens`. STATUS_MODEL if all contents and normal forms together exceed MAX_ADDED_BYTES
- * (real files have less than 2 MB). Release *added also after a failure. */
+ * ids in the file are ignored. A token that the vocabulary has gets its id from there; any other token gets
+ * the next id of a count. The count begins at the vocabulary's number of tokens; before the declared tokens
+ * it is raised above all ids of `added_tokens`. STATUS_MODEL if all contents and normal forms together exceed
+ * MAX_ADDED_BYTES (real files have less than 2 MB). Release *added also after a failure. */
 Status added_load(const char *where, const Json *json, const Json *declared, const Vocab *vocab,
                   const Steps *normalizer, AddedTokens *added, Error *err);
 void added_release(AddedTokens *added);

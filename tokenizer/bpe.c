@@ -38,8 +38,9 @@ static int32_t code_symbol(const Bpe *bpe, const char *character, size_t size, u
   return code < 0x10000 ? bpe->code_ids[code] : vocab_find(bpe->vocab, character, size);
 }
 
-/* The state of reading a word. As in the reference an unknown token is appended only before the next known
- * character: byte tokens in between go before it. */
+/* The state of reading a word. As in the reference an unknown token waits (unk_waits) until the next known
+ * character, the next unknown one (unless fuse_unk) or the end of the word. Byte tokens that come meanwhile
+ * are put before it. */
 typedef struct {
   const Bpe *bpe;
   IdList *symbols;

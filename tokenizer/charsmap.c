@@ -12,8 +12,8 @@
  * As in the reference (crate spm_precompiled) a grapheme of less than 6 bytes is replaced as a whole, by the
  * replacement of the SHORTEST string that begins it. Without such a string, and in longer graphemes, each
  * character is looked up by itself. Letters of Hangul, the two letters of a flag and Indic conjuncts are not
- * joined here. That makes no difference: joined they would have 6 bytes or more, and apart the usual table
- * (nmt_nfkc) replaces none. */
+ * joined here. That makes no difference: a joined grapheme would have 6 bytes or more, so its characters
+ * would be looked up one by one, and the usual table (nmt_nfkc) replaces none of them. */
 #include "tokenizer/compose.h"
 
 #include <string.h>
@@ -85,7 +85,7 @@ static size_t offset_of(uint32_t unit) {
   return (size_t)(unit >> 10) << ((unit & 1u << 9) >> 6);
 }
 
-/* The replacement of the shortest string that begins text[0 .. size); NULL without one. */
+/* The replacement of the shortest string that begins text[0 .. size), or NULL. */
 static Status find(const Step *step, const char *where, const char *text, size_t size, const char **found,
                    size_t *n, Error *err) {
   uint32_t node = 0;
@@ -146,7 +146,7 @@ static size_t n_characters(const char *text, size_t size) {
 }
 
 /* Appends text[0 .. size) in place of n_old characters. As in the reference, new characters beyond n_old
- * count as added. If there are fewer than n_old, the run's last character also replaces the remaining old
+ * count as added. If there are fewer new characters, the run's last character also replaces the remaining old
  * ones. */
 static Status put(NormalScratch *s, size_t n_old, const char *text, size_t size, Growth growth, Error *err) {
   if (size > growth.limit - s->n_run) return growth_refused(growth, err); /* refused before it is in memory */

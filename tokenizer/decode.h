@@ -31,7 +31,7 @@ typedef struct {
   DecodeState states[MAX_STEPS];
   RegexScratch regex;
   bool seen; /* a token has come; used without a decoder */
-  /* Sums of sizes in bytes, each plus 1. came: of the tokens; work: of all texts given to a step or `out`. */
+  /* Sums of (bytes + 1): `came` over the tokens, `work` over all texts given to a step or to `out`. */
   size_t came, work;
 } Decoding;
 

@@ -27,8 +27,9 @@ typedef struct {
 
 /* A table of the model. */
 typedef struct {
-  void *pointer; /* address of the model's pointer to it, which is NULL if the model has no such table */
-  size_t size;   /* in bytes, if there is one */
+  /* Address of the model's pointer to the table; the pointer is NULL if the model has no such table. */
+  void *pointer;
+  size_t size; /* in bytes, if there is a table */
 } Table;
 
 static void tables_of(Model *model, Table tables[N_TABLES]) {

@@ -46,5 +46,6 @@ struct Tokenizer {
 /* Fills a tokenizer from JSON text. PRECOND it is zeroed, except `declared` and, for an image, `model` */
 Status tokenizer_load(const char *name, const char *text, size_t size, Tokenizer *tokenizer, Error *err);
 
-/* A token's text for the decoders (an added token's normal form, if it has one). NULL: none, or left out. */
+/* A token's content for the decoders, or the normal form of an added token that has one. NULL if no token has
+ * this id, or if skip_special leaves the token out. */
 const char *decoded_content(const Tokenizer *tokenizer, int32_t id, bool skip_special, size_t *size);

@@ -33,7 +33,8 @@ typedef struct {
 
 /* Builds the automaton of strings[0 .. n), and reorders them; takes at most 21 bytes of memory for each byte
  * of the strings. If some strings are equal, nothing is built, and *twins names two of them: twins->second is
- * the lowest number of a string that a lower number has, too. Release *matcher also after a failure. */
+ * the lowest number whose string has a lower number, too, which is twins->first. Release *matcher also after
+ * a failure. */
 Status matcher_build(MatchString *strings, size_t n, Matcher *matcher, MatchTwins *twins, Error *err);
 void matcher_release(Matcher *matcher);
 

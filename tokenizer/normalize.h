@@ -4,7 +4,8 @@
 
 #include "tokenizer/load/steps.h"
 
-/* For NFC to NFKD the bits of a role are NORMAL_KNOWN, and 1 for a character that is unsafe in this form. */
+/* The kind of a normalizer's step. With NFC to NFKD, Step.role (load/steps.h) has two bits for a character:
+ * NORMAL_KNOWN, and 1 if the character is unsafe in this form. */
 typedef enum {
   NORMAL_NFC,
   NORMAL_NFD,
@@ -41,7 +42,7 @@ typedef struct {
  * STATUS_MODEL beyond the growth's limit, STATUS_INTERRUPTED if interrupted. */
 Status traced_put(TracedBuffer *out, const char *bytes, size_t size, const Traced *from, size_t origin_at,
                   bool each, Error *err);
-/* Empties the buffer, keeping its memory. Its growth limit is that of a text of `size` bytes. */
+/* Empties the buffer, keeping its memory, and sets its growth to growth_of(where, size). */
 void traced_clear(TracedBuffer *buffer, const char *where, size_t size, const volatile int *interrupted);
 void traced_release(TracedBuffer *buffer); /* leaves the buffer empty */
 
@@ -61,6 +62,7 @@ typedef struct {
 } NormalScratch;
 void normal_scratch_release(NormalScratch *scratch);
 
-/* Normalizes *text: in the scratch, or as a part of the text if no step but Strip changed it. */
+/* Replaces *text by its normal form, which is in the scratch or, if no step but Strip changed the text, is a
+ * part of that text. */
 Status normalize(const Steps *normalizer, NormalScratch *scratch, RegexScratch *regex, Traced *text,
                  Error *err);

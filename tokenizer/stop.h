@@ -6,7 +6,8 @@
 /* Loops check once in this many rounds of a few nanoseconds each. */
 #define STOP_EACH ((size_t)1 << 16)
 
-/* STATUS_INTERRUPTED once *interrupted is not 0, which a signal handler sets. NULL: never. */
+/* Fails with STATUS_INTERRUPTED once a signal handler has set *interrupted; never if `interrupted` is
+ * NULL. */
 static inline Status stop_check(const volatile int *interrupted, Error *err) {
   return interrupted && *interrupted ? error_set(err, STATUS_INTERRUPTED, "interrupted") : STATUS_OK;
 }

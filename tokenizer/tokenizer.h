@@ -23,7 +23,7 @@ Status tokenizer_open(const char *path, Tokenizer **tokenizer, Error *err);
 /* Loads a tokenizer from the text of a tokenizer.json alone, for tests and fuzzing; `name` is for
  * messages. */
 Status tokenizer_parse(const char *name, const char *text, size_t size, Tokenizer **tokenizer, Error *err);
-/* All tokens that the other files declare, as JSON, for hashes; size 0 if they declare none. */
+/* All tokens that the files beside tokenizer.json declare, as JSON, for hashes; size 0 if there are none. */
 JsonSpan tokenizer_declared(const Tokenizer *tokenizer);
 void tokenizer_close(Tokenizer *tokenizer);
 RELEASE_BY(tokenizer_release, Tokenizer, tokenizer_close)
@@ -71,7 +71,8 @@ typedef struct {
 
 /* Encodes the pieces as ONE text: merges and split patterns reach across their borders, as if the template
  * had been rendered to a string. But special added tokens are recognised only where they lie wholly inside
- * trusted pieces. Every piece must be valid UTF-8 by itself. tokenizer_encode() is this with one piece. */
+ * trusted pieces. Every piece must be valid UTF-8 by itself. tokenizer_encode() does the same with one
+ * piece. */
 Status tokenizer_encode_pieces(const Tokenizer *tokenizer, const PromptPiece *pieces, size_t n_pieces,
                                bool add_special, IdList *ids, Error *err);
 

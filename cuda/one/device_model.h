@@ -2,7 +2,7 @@
  *
  * Filled by: weights.c. Read by: the files of cuda/one and its layers/. Neighbouring projections of
  * the same input are one matrix if their types allow: q, k, v stacked; gate and up interleaved, or stacked if
- * no matmul epilogue has their product. */
+ * no matmul epilogue computes the gated product. */
 #pragma once
 
 #include "cpu/products.h"
@@ -42,7 +42,7 @@ typedef struct {
     };
   };
   /* By LAYER_Q ..: matrices that are joined with no other. Zeros: the layer has no such matrix, or it is in
-   * `joined`, `experts`, `small` or the heads' matrices (layers/parts.h). */
+   * `joined`, `experts`, `small` or the heads' matrices (Holding, model/layers.h). */
   union {
     DeviceLinear linear[N_LAYER_LINEARS];
     struct {
@@ -112,7 +112,7 @@ struct BackendModel {
   /* A drafter's target, or NULL. The drafter uses the target's CUDA stream, perhaps lm_head, too. */
   const struct BackendModel *target;
   int gpu;
-  int rank;       /* which of the GPUs that share a model this is; else 0 */
+  int rank;       /* this GPU's number among the GPUs that share the model; else 0 */
   Reduce *reduce; /* sums over GPUs that do not reach each other's memory; else NULL */
   ActType act;
   const char *kernel; /* the dispatch table's kernel that is forced, or NULL */
@@ -129,7 +129,7 @@ struct BackendModel {
   HostMatrix *host; /* [n_host] in the order of a step */
   int n_host;
   int n_host_experts,
-      n_host_layers; /* how many of the last layers have their experts, or also other matrices, on the host */
+      n_host_layers; /* how many of the last layers have experts, and how many other matrices, on the host */
   void *staging;     /* device memory for the largest matrix on the host */
   struct WeightStream *weight_stream; /* of weights.c */
   CpuProducts *cpu;                   /* multiplies by the matrices on the host */

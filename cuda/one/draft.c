@@ -2,7 +2,8 @@
  *
  * Always true: rows of the target's hidden states are fp32 on the device, divided by the target's
  *              residual_scale unless its final norm made them. For DRAFT_DFLASH they are also divided by
- *              STATES_DIVISOR before they become fp16, whose range ends at 65504; a norm follows W_states. */
+ *              STATES_DIVISOR before they become fp16, whose range ends at 65504; the norm after W_states
+ *              cancels the divisor. */
 #include "cuda/one/draft.h"
 
 #include "cuda/kernels/ops/norm_rope.h"
@@ -139,8 +140,8 @@ static Status make_states(BackendState *s, int n_rows, int first, float divisor,
                          LINEAR_TO_F32, s->x, s->loaded->model->config.hidden, err);
 }
 
-/* EAGLE-3: the embeddings and the states, each normalised, are the input h of the first layer. x begins as
- * the states, or as the normalised states. On entry the states are in x. */
+/* EAGLE-3: the embeddings and the states, each normalised, are the input h of the first layer. On entry x
+ * is the states; with norm_before_residual it becomes the normalised states. */
 static Status make_pairs(BackendState *s, int n_rows, Error *err) {
   const BackendModel *m = s->loaded;
   const ModelConfig *c = &m->model->config;

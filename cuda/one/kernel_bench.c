@@ -1,7 +1,7 @@
 /* kernel_bench.c - see kernel_bench.h.
  *
- * Always true: everything runs on one stream. The device memory of a matrix is freed before the next matrix's
- * is allocated; so is that of the dense matrix that cuBLAS multiplies in its place. A captured graph is
+ * Always true: everything runs on one stream. The device memory of a matrix, and of the dense matrix of the
+ * same shape that cuBLAS multiplies, is freed before the next matrix's is allocated. A captured graph is
  * destroyed before the workspace can grow. */
 #include "cuda/one/kernel_bench.h"
 
@@ -16,8 +16,8 @@
 
 enum { MAX_COPIES = 512, MAX_CALLS = 2000, LEAST_PEAK_SIZE = 128, PEAK_SIZE = 8192 };
 
-/* A graph has enough calls to last shortest_graph_us: its launch overhead is negligible beside that. It has
- * at most as many as last longest_graph_us. long_matmul_us: see measure_matmul(). */
+/* A graph has enough calls to last shortest_graph_us, so that its launch overhead is negligible. It has at
+ * most MAX_CALLS, and no more than last longest_graph_us. long_matmul_us: see measure_matmul(). */
 static const double shortest_graph_us = 2e3, longest_graph_us = 50e3, long_matmul_us = 1e3;
 static const size_t usual_staging = (size_t)32 << 20;
 static const char cublas_row[] = "dense_cublas", cublas_name[] = "cublas fp16";
@@ -108,7 +108,7 @@ typedef struct {
   int x_stride, y_stride;
 } Matrices;
 
-/* A group size with which linear_lay_out() makes a matrix like `like`. That function pads a group of all
+/* A group size with which linear_lay_out() makes a matrix like `like`. It pads a group that spans all
  * inputs, so like->group can exceed n_in. */
 static int given_group(const DeviceLinear *like) {
   if (!weight_is_quantised(like->type)) return 0;

@@ -1,8 +1,8 @@
 /* products.c - see products.h.
  *
- * Always true: calls of a session share the pinned rows: in the stream's order a call ends before the
- *              next begins. A captured host function refers to its HostCall, which lives as long as the
- *              session. */
+ * Always true: the calls of a session share the pinned rows, because in the stream's order a call ends
+ *              before the next begins. A captured host function refers to its HostCall, which lives as long
+ *              as the session. */
 #include "cuda/one/products.h"
 
 #include <stdlib.h>

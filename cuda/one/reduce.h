@@ -12,8 +12,8 @@
 
 #include "base/status.h"
 
-/* A wait for a stream, zeros at first: the clock_ms() at which it began, and at which look() last asked
- * NCCL. */
+/* A wait for a stream. Both times are zeros at first, then the clock_ms() at which the wait began, and at
+ * which look() last asked NCCL. */
 typedef struct {
   double begin_ms, looked_ms;
 } ReduceWait;

@@ -121,7 +121,7 @@ static QkvHeads heads_of(const BackendState *s, int layer) {
   };
 }
 
-/* True if the layer's heads have the sizes and the arithmetic for which there are epilogues of matmuls. */
+/* True if a matmul's epilogue can compute norm and rope of heads of this layer's sizes and arithmetic. */
 static bool heads_are_tiles(const DeviceLayer *l, const QkvHeads *heads) {
   return l->forms >> FORM_HEAD_TILES & 1 && heads->head_dim == 128 && heads->rotary_dim == 128 &&
          heads->query_step == 128;

@@ -13,7 +13,8 @@ bool rows_cut(const BackendState *s, TokenRange span);
 Status rows_keep(BackendState *s, TokenRange span, void *from, int from_stride, Error *err);
 
 /* Writes the step's positions and ids to device memory, and draft_seen if the session has it. Without
- * span.ids it writes no ids: the sampler has written its pick to rows.ids[0]. */
+ * span.ids it writes no ids: the sampler has written its pick to rows.ids[0], or no ids are read
+ * (draft_context()). */
 Status rows_set(BackendState *s, TokenRange span, Error *err);
 
 /* A rope's angles at the step's positions. Long texts (LongRoPE) have a global rope of their own. */

@@ -1,5 +1,5 @@
-/* sequences.h - several sequences that share a pool of pages: their page tables, and what the kernels of a
- * step read of its rows.
+/* sequences.h - several sequences that share a pool of pages: their page tables, and the description of a
+ * step's rows that its kernels read.
  *
  * A step's rows are described once on the host, in pinned memory, and copied to the device in one piece.
  * Addresses on the device never change, so a step's graph serves later steps. A step in which attention
@@ -17,8 +17,8 @@
 #include "engine/backend.h"
 
 enum {
-  TILE_SIZES = 4,   /* most sizes of attention's tiles: layers whose heads differ may have different ones */
-  PADDED_ROWS = 8,  /* steps of only_singles are padded to a multiple of this, at most n_sequences */
+  TILE_SIZES = 4,  /* most tile sizes of attention: layers whose heads differ can have different tile sizes */
+  PADDED_ROWS = 8, /* rows of only_singles steps are padded to a multiple of this, at most to n_sequences */
   PADDED_UNITS = 64 /* and their units to a multiple of this */
 };
 

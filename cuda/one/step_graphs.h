@@ -10,7 +10,7 @@
 
 #include "base/status.h"
 
-/* Most graphs of a session; the least recently used one is dropped first. */
+/* Most graphs of a StepGraphs; the least recently used one is dropped first. */
 enum { STEP_GRAPHS = 8 };
 
 /* Steps with the same key have the same launches. */
@@ -39,8 +39,9 @@ typedef struct {
   uint64_t n_steps;
 } StepGraphs;
 
-/* Launches the key's graph (*replayed), or may begin to capture it: a step of one token at once, a larger
- * step at its key's n_uses-th time. A graph that is seldom used costs more than it saves. */
+/* Launches the key's graph and sets *replayed. If there is no graph yet, may begin to capture it: a step of
+ * one token at once, a larger step when its key comes for the n_uses-th time. A graph that is seldom used
+ * costs more than it saves. */
 Status step_graphs_begin(StepGraphs *graphs, const StepKey *key, int n_uses, cudaStream_t stream,
                          bool *replayed, Error *err);
 

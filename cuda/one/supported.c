@@ -36,7 +36,8 @@ static bool others_fit_fp16(const Model *model) {
   return fit;
 }
 
-/* Names a part of the transformer that no kernel computes, or NULL: the first row true of some layer. */
+/* Names a part of the transformer that no kernel computes: the first row of parts[] that is true of any
+ * layer. NULL: there is none. */
 static const char *unsupported_part(const ModelConfig *config) {
   const bool chooses = config->indexer.block > 0, latent = config->latent.kv_rank > 0;
   const char *words = NULL;

@@ -1,10 +1,10 @@
 /* table.c - the CUDA backend of one GPU: the operations of operations.def as launches on a stream, and steps
  * that repeat as CUDA graphs.
  *
- * Called by: forward.c and session.c through the table cuda_backend.
- * Always true: every operation only enqueues. In a step by separate kernels, position and ids lie in device
- *              memory. So the step's graph (begin_step .. end_step) serves later steps that differ in nothing
- *              else (step_graphs.h). */
+ * Called by: the files of src/ and cuda/several, through the table cuda_backend.
+ * Always true: every operation only enqueues, but weights_stream() also waits for earlier copies. In a step
+ *              by separate kernels, position and ids lie in device memory. So the step's graph (begin_step ..
+ *              end_step) serves later steps that differ in nothing else (step_graphs.h). */
 #include "cuda/one/table.h"
 
 #include <math.h>
@@ -496,8 +496,8 @@ static Status cuda_out_proj_residual(BackendState *s, TokenRange span, int layer
     TRY(latent_values(s, layer, n_rows, err));
   if (config_layer(c, layer).delta_beside)
     TRY(residual_linear(s, &l->delta_o, s->beside, n_rows, (Norms){0}, first_sum(layer), err));
-  /* No next norm here in three cases: route() makes it before experts; streams are mixed before it; the input
-   * of a parallel MLP is made already. */
+  /* In three cases the next norm is not made here: route() makes it for experts, cuda_mix_for_mlp() makes it
+   * for streams, and the input of a parallel MLP is made already. */
   const bool other = config_layer(c, layer).n_experts > 0 || c->streams.n > 0 || c->parallel;
   void *from;
   TRY(join_values(s, n_rows, layer, &from, err));
@@ -513,9 +513,9 @@ static Status cuda_out_proj_residual(BackendState *s, TokenRange span, int layer
 }
 
 /* x = layer_scalar * (x + rmsnorm(W_projection (activation(W_gate r) * p)) * input_norm); r is the residual
- * stream (residual_scale * x), p the layer's own input. With AltUp the product is added to all streams but
- * the first, not to x. Without per_layer_width there is nothing to do. r can exceed fp16's range, so r / 64
- * is rounded to fp16; gated.factor multiplies the gate by 64 again. */
+ * stream (residual_scale * x), p the layer's own input. With AltUp the rmsnorm term is added to all streams
+ * but the first, not to x. Without per_layer_width there is nothing to do. r can exceed fp16's range, so
+ * r / 64 is rounded to fp16; gated.factor multiplies the gate by 64 again. */
 static Status cuda_layer_end(BackendState *s, TokenRange span, int layer, Error *err) {
   const float divisor = 64;
   const BackendModel *m = s->loaded;

@@ -1,4 +1,4 @@
-/* tokens.c - see tokens.h.   Called by: session.c and batch.c through the backend. */
+/* tokens.c - see tokens.h.   Called by: src/engine through the backend, several.c. */
 #include "cuda/one/tokens.h"
 
 #include <string.h>
@@ -95,8 +95,8 @@ static Sampled *last_slot(BackendState *s) {
   return &s->ring[(s->n_enqueued - 1) % STATE_RING];
 }
 
-/* How many of the best logits a pick needs. Greedy: 1. Else top_k, if that is at most STEP_MOST_BEST. 0: all;
- * always so with penalties or a mask. */
+/* How many of the best logits a pick needs. Greedy: 1. Else top_k, if that is at most STEP_MOST_BEST. 0: all,
+ * as with penalties or a mask. */
 static int best_wanted(const Sampler *sampler) {
   const SamplerSettings *set = sampler_settings(sampler);
   if (sampler_has_penalties(sampler) || sampler_allowed(sampler)) return 0;
@@ -161,9 +161,9 @@ Status tokens_make_logits(BackendState *s, Error *err) {
 
 /* --- picks from several rows at once
  *
- * After a step with guessed tokens, the caller asks for the rows' picks in turn, until a pick is no guess. So
- * the first request picks from its row and all later rows at once. Each pick has the draw number that it
- * would have if it were asked for. */
+ * After a step with guessed tokens, the caller asks for the rows' picks in turn, until a pick differs from
+ * its guess. So the first request picks from its row and all later rows at once. Each pick has the draw
+ * number that it would have if it were asked for. */
 
 void tokens_forget_picks(BackendState *s) {
   s->ahead.n_rows = 0;

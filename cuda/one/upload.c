@@ -7,7 +7,7 @@
 
 enum {
   LINE = 64,               /* bytes of a cache line */
-  LEAST_SHARED = 64 << 10, /* one thread copies fewer bytes sooner than the team */
+  LEAST_SHARED = 64 << 10, /* for fewer bytes one thread is faster than the team */
 };
 
 Status upload_open(Uploader *u, cudaStream_t stream, int n_threads, size_t slot_bytes, Error *err) {

@@ -1,9 +1,9 @@
 /* upload.h - the pipeline that copies weights from the mapped file to the device.
  *
  * A team of CPU threads copies a piece from the page cache into a pinned buffer. The copy engine copies it
- * into staging memory on the device, and a kernel lays it out there. The next piece overlaps. The host never
- * holds a second copy of the file. Only UPLOAD_SLOTS buffers of some MB are pinned: pinning takes 0.6 ms a
- * MB. */
+ * into staging memory on the device, and a kernel lays it out there. Meanwhile the next piece is copied. The
+ * host never holds a second copy of the file. Only UPLOAD_SLOTS buffers of some MB are pinned: pinning takes
+ * 0.6 ms a MB. */
 #pragma once
 
 #include <cuda_runtime_api.h>

@@ -51,7 +51,7 @@ typedef struct {
   const Linear *const *linears; /* [n], or [n_experts][n] */
   int n;
   bool interleaved;
-  int n_experts, part; /* of a matrix of experts or heads: their number, and the first of their n parts */
+  int n_experts, part; /* n_experts: experts or heads, else 0; part: of linears[0] (expert_layer()) */
 } Source;
 
 /* The work of a pass on each vector, each matrix, and each table with a row for every token. */
@@ -123,7 +123,8 @@ static bool shared_joins(const Loader *loader, int i, const ModelLayer *from) {
   return true;
 }
 
-/* Visits a matrix with n linear layers of each expert or head, from `part` on. Two are interleaved. */
+/* Visits a matrix with n linear layers of each expert or head, from `part` on. If n is 2, they are
+ * interleaved. */
 static Status visit_parts(Loader *loader, const Pass *pass, DeviceLinear *to, const ModelLayer *from,
                           int part, int n, Error *err) {
   const ModelConfig *config = &loader->loaded->model->config;
@@ -379,7 +380,7 @@ enum { LAYER_MATRICES = N_LAYER_LINEARS + 2 + 2 };
 
 /* *bytes: the device memory that weights_load() takes. n says what stays on the host. n <= n_layers: experts
  * of the last n layers. n == n_layers + k: all experts, and the other matrices of the last k layers, except
- * those that are always on the device (parts.h, Holding). */
+ * those that are always on the device (Holding, model/layers.h). */
 static Status measure_with(Loader *loader, int n, size_t *bytes, Error *err) {
   const int n_layers = loader->loaded->model->config.n_layers;
   loader->host_experts = n < n_layers ? n : n_layers;
@@ -480,8 +481,8 @@ static Status fill_dense_rows(const DeviceLinear *to, LinearPart part, const Lin
   return linear_fill_dense(to, part, first, n, staged, stream, err);
 }
 
-/* Lays out FP4's scales. scale_values[] are multiplied by the matrix's factor (NVFP4). 0x38 is 1 in E4M3, so
- * its entry is that factor. */
+/* Lays out FP4's scales. scale_values[] has each code's value times the matrix's factor (NVFP4). Code 0x38 is
+ * 1 in E4M3, so its entry is the factor. */
 static Status fill_scale_rows(const DeviceLinear *to, LinearPart part, const Linear *from, int first, int n,
                               const void *staged, cudaStream_t stream, Error *err) {
   return linear_fill_fp4_scales(to, part, first, n, staged, from->group, from->scale_values[0x38], stream,

@@ -119,7 +119,7 @@ Status gpu_trial(const QuantizerState *state, const GroupSearch *search, const W
 }
 
 /* Takes memory for a part's levels. SCRATCH_A: the levels. SCRATCH_SCALES: its scales, then its zero points,
- * then p->stride floats. */
+ * then p->stride floats for round_part(). */
 static Status make_levels(const Part *p, RoundingLevels *l, Error *err) {
   const size_t n_scales = (size_t)p->n_groups * (size_t)p->n_rows;
   *l = (RoundingLevels){.n_out = p->n_rows, .n_in = p->n, .group = p->group, .row = (size_t)p->n_rows};
@@ -194,7 +194,7 @@ static Status round_part(const Part *p, const GroupSearch *search, const float *
                            .scales = l->scales,
                            .zeros = l->zeros,
                            .row = l->row,
-                           .errors = w, /* not used without u; a warp overwrites a group after reading it */
+                           .errors = w, /* unread without `lower`; a warp overwrites only what it has read */
                            .errors_stride = p->stride};
   if (!lower) return rounding_groups(&groups, p->gpu->stream, err);
   TRY(rounding_blocks(p->n, p->group, lower, u, p->gpu->stream, err));

@@ -71,7 +71,7 @@ Status gpu_send_rows(Gpu *gpu, FillRow *fill, const void *user, int n_rows, int 
 /* c[r][i] = beta c[r][i] + the sum over k < n_k of a[r][k] b[i][k], for r < n_rows, i < n; if n_k is 0, c
  * stays as it is. a, b and c are in GPU memory. */
 Status gpu_product(Gpu *gpu, Rows a, int n_rows, Rows b, int n, int n_k, float beta, Rows c, Error *err);
-/* The same with a and b rounded to TF32, if the GPU has TF32: for the forward pass and its statistics. */
+/* gpu_product() with a and b rounded to TF32 if the GPU has it: for the forward pass and its statistics. */
 Status gpu_product_tf32(Gpu *gpu, Rows a, int n_rows, Rows b, int n, int n_k, float beta, Rows c, Error *err);
 
 /* Functions of Quantizer: gpu_load() is in state.c, the others in factor.c, rounding.c and products.c. */

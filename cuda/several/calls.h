@@ -1,9 +1,9 @@
 /* calls.h - the calls of a Backend that rank 0 makes and the other ranks repeat, each with its part of the
  * model.
  *
- * Called by: several.c on rank 0, before it does the same; commands/ranks/join.c on the other ranks. Nothing
- * comes back: rank 0 picks the tokens, from logits that NCCL brings to it. The watching thread (ranks.h)
- * reports failures. */
+ * Called by: several.c on rank 0, before it makes the call itself; commands/ranks/join.c on the other ranks.
+ * Nothing comes back: rank 0 picks the tokens, from logits that NCCL brings to it. The watching thread
+ * (ranks.h) reports failures. */
 #pragma once
 
 #include "cuda/several/ranks.h"

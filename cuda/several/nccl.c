@@ -122,8 +122,8 @@ Status nccl_make_id(NcclId *id, Error *err) {
 
 /* --- the end */
 
-/* First waits for the mutex `call`, at most ABORT_WAIT_MS, so that no thread is within NCCL. A thread that is
- * there for longer waits for other ranks, and only the abort ends its wait. */
+/* First waits for the mutex `call`, at most ABORT_WAIT_MS, so that no thread is within NCCL. A thread that
+ * stays there for longer waits for other ranks, and only the abort ends its wait. */
 static void *abort_comm(void *user) {
   NcclRank *rank = user;
   const struct timespec end = clock_after(CLOCK_REALTIME, ABORT_WAIT_MS);

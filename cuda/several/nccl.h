@@ -23,8 +23,8 @@ Status nccl_join_all(const int *gpus, int n, Reduce **ranks, Error *err);
 /* Joins the current GPU with those of other processes, and waits for them. */
 Status nccl_join(const NcclId *id, int rank, int n, Reduce **joined, Error *err);
 /* Makes the connections for sums of up to `most` numbers and for the other collectives. All ranks call it at
- * the same time, after all have joined. NCCL itself makes each connection only when it is first needed: this
- * fails for GPUs of one process while a graph is captured. */
+ * the same time, after all have joined. NCCL itself makes each connection only when it is first needed. For
+ * GPUs of one process that would fail while a graph is captured. */
 Status nccl_connect(Reduce *rank, size_t most, cudaStream_t stream, Error *err);
 /* PRECOND the rank's work is done, or aborted; graphs with its calls are destroyed. NULL is fine. */
 void nccl_leave(Reduce *rank);

@@ -2,8 +2,8 @@
  *
  * Rank 0 runs the whole program; the other ranks do what rank 0's several.c does (calls.h). A thread of each
  * process watches the connections. Always true: all processes end when one of them ends, fails, or gives no
- * sign of life for timeout_s. Rank 0's next call fails with the rank, host and reason of the first to do so;
- * if rank 0 waits in NCCL, it ends itself. Other ranks end themselves. */
+ * sign of life for timeout_s. Rank 0's next call fails with rank, host and reason of the first such process;
+ * if rank 0 waits for ranks to join NCCL, it ends itself. Other ranks end themselves. */
 #pragma once
 
 #include "cuda/several/link.h"

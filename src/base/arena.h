@@ -15,7 +15,7 @@ typedef struct {
 } Arena;
 /* n items of `size` bytes, aligned for any type, not zeroed; NULL with err set. */
 void *arena_alloc(Arena *arena, size_t n, size_t size, Error *err);
-/* Makes room for one more item in an array of `count` items of `size` bytes; `items` is the address of its
- * pointer. False with err set. */
+/* Makes room for one more item in an array of `count` items of `size` bytes; `items` is the address of the
+ * pointer to the array. False with err set. */
 bool arena_grow(Arena *arena, void *items, size_t count, size_t *capacity, size_t size, Error *err);
 void arena_release(Arena *arena);

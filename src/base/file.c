@@ -1,6 +1,6 @@
 /* file.c - see file.h.
  *
- * Always true: every failure names the path, and a failed system call's reason; only an AtomicFile's
+ * Always true: a message about a file names its path, and a failed system call's reason; only an AtomicFile's
  *              descriptor outlives the call that opened it, and no child process inherits a descriptor. */
 #include "base/file.h"
 
@@ -307,16 +307,16 @@ static Status take_temporary_name(AtomicFile *file, mode_t mode, Error *err) {
     snprintf(name, sizeof name, ".auk-%ld-%d.tmp", (long)getpid(), attempt);
     if (!(file->temporary = path_join(directory, name, err))) return STATUS_FAILED;
     if (take_name(file, mode)) return STATUS_OK;
-    bool taken = errno == EEXIST && attempt < 1000; /* left by a killed process that had the same PID */
+    bool taken = errno == EEXIST && attempt < 1000; /* by another file of this or of a killed process */
     if (!taken) system_error(err, STATUS_FAILED, file->path, "write there");
     free(TAKE(file->temporary));
     if (!taken) return STATUS_FAILED;
   }
 }
 
-/* Opens a file without a name, which is gone when the process ends, even if killed. If the file system lacks
- * O_TMPFILE, the file has a name from the beginning; so too without /proc, because linkat() needs it to name
- * the file later. */
+/* Opens a file without a name, which is gone when the process ends, even if killed. The file has a name from
+ * the beginning if the file system lacks O_TMPFILE, or if /proc is missing, which linkat() needs to name the
+ * file later. */
 static Status create_temporary(AtomicFile *file, mode_t mode, Error *err) {
   char *directory = path_directory(file->path, err), self[PROC_PATH_SIZE];
   if (!directory) return STATUS_FAILED;
@@ -472,7 +472,7 @@ static Status commit(AtomicFile *file, bool replaces, bool *placed, Error *err) 
   Status status = atomic_file_sync(file, err);
   if (status == STATUS_OK) status = close_written(file, err);
   if (status == STATUS_OK && is_new) status = take_final_name(file, replaces, placed, err);
-  atomic_file_abort(file); /* releases what is left: everything after a failure, the path after success */
+  atomic_file_abort(file); /* releases what is left: only the path if the file has its final name */
   return status;
 }
 

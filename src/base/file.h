@@ -30,7 +30,7 @@ typedef struct {
   char *path;                /* as given to file_map(); for messages */
   const unsigned char *data; /* [size], read-only; NULL for an empty file */
   size_t size;               /* bytes */
-  FileStamp stamp;           /* when it was mapped */
+  FileStamp stamp;           /* of the file, at the time of mapping */
 } MappedFile;
 
 /* Maps a regular file; the message for anything else says what kind of file it is. `refused` is the status

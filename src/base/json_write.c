@@ -1,6 +1,6 @@
 /* json_write.c - strings, objects and arrays as JSON.
  *
- * Always true: the output is valid JSON and valid UTF-8, whatever the input. */
+ * Always true: any bytes of a string value give valid JSON and valid UTF-8. */
 #include <inttypes.h>
 #include <string.h>
 

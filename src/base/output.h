@@ -15,7 +15,8 @@ void output_begin(void); /* once, at the start of the program */
 Status output_write(const void *bytes, size_t size, Error *err);
 /* output_write() to another descriptor, which messages call `name`. */
 Status output_write_to(int descriptor, const char *name, const void *bytes, size_t size, Error *err);
-/* Writes unchanged, to a terminal too: for terminal_text() with escape sequences around it. */
+/* Writes all bytes unchanged, to a terminal too: for text from terminal_text() that has escape sequences
+ * around it. */
 Status output_write_shown(const void *bytes, size_t size, Error *err);
 Status output_printf(Error *err, const char *format, ...) __attribute__((format(printf, 2, 3)));
 bool output_is_terminal(void);

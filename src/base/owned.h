@@ -11,7 +11,7 @@
  *   OWNED(mem_release) char *path = NULL; */
 #define OWNED(release) __attribute__((cleanup(release)))
 
-/* For OWNED: frees the memory at a pointer, whose address is given. */
+/* For OWNED: frees what a pointer variable points to; `pointer` is the variable's address. */
 static inline void mem_release(void *pointer) {
   void *memory;
   memcpy(&memory, pointer, sizeof memory); /* the caller's pointer is of any type */

@@ -21,8 +21,8 @@ Status random_seed(uint64_t *seed, Error *err);
 /* True if the descriptor is a terminal that understands escape sequences: TERM is set and not "dumb". Only
  * such a terminal shows progress, which is erased afterwards. */
 bool terminal_takes_escapes(int descriptor);
-/* Draws a line of progress on standard error, a terminal that takes escapes, in place of the last one. The
- * text, ASCII, is cut to the terminal's width: of a line that wraps, only the last row could be erased. */
+/* Replaces the progress line on standard error, which must be a terminal that takes escapes. The text, ASCII,
+ * is cut to the terminal's width: of a line that wraps, only the last row could be erased. */
 void progress_show(const char *format, ...) __attribute__((format(printf, 1, 2)));
 /* A spinner on standard error for the time in which a model is loaded. */
 Spinner loading_spinner(bool is_wanted);

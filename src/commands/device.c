@@ -206,7 +206,7 @@ bool device_prefers_invariant(const Device *device, const Model *model) {
   if (excluded || !backend->memory || !backend->prefers_invariant) return false;
   GpuList gpus;
   if (read_gpus(flags, &gpus, &unused)) return false;
-  bool prefers = true; /* true if each GPU that is to answer records prefers it */
+  bool prefers = true; /* true if each GPU that is to answer records prefers `invariant` */
   for (int i = 0; i < gpus.count && prefers; i++) {
     Device one = *device;
     one.options.gpu = gpus.numbers[i];
@@ -422,7 +422,8 @@ static void apply_limit(int resource, const char *key, const Model *model, uint6
   if (getrlimit(resource, &limit) != 0 || limit.rlim_cur == RLIM_INFINITY) return;
   if (!read_counter("/proc/self/status", key, &kib)) return;
   uint64_t left = limit.rlim_cur > kib * 1024 ? limit.rlim_cur - kib * 1024 : 0;
-  /* The caller counts mapped weights as needed; VmSize has them already, RLIMIT_DATA does not limit them. */
+  /* Adds the mapped weights, which the caller counts as needed: VmSize has them already, and RLIMIT_DATA does
+   * not limit them. */
   left += model->weight_bytes - model->replaced_bytes - model->table_bytes;
   if (left < *available) *available = left;
 }
@@ -432,7 +433,7 @@ static void apply_limit(int resource, const char *key, const Model *model, uint6
 static size_t memory_available(const Model *model) {
   uint64_t available = SIZE_MAX, kib, limit, used, cached;
   if (read_counter("/proc/meminfo", "MemAvailable:", &kib)) available = kib * 1024;
-  /* In a container, the root is the container's own group (cgroup v2). Page cache can be reclaimed. */
+  /* In a container, /sys/fs/cgroup is the container's own group (cgroup v2). Page cache can be reclaimed. */
   if (read_counter("/sys/fs/cgroup/memory.max", "", &limit) &&
       read_counter("/sys/fs/cgroup/memory.current", "", &used)) {
     if (read_counter("/sys/fs/cgroup/memory.stat", "file ", &cached)) used -= cached < used ? cached : used;
@@ -444,9 +445,9 @@ static size_t memory_available(const Model *model) {
   return (size_t)available;
 }
 
-/* Adds memory->copies (of weights, see DeviceMemory) to memory->weights. Before loading: if without_copies is
- * not set and the copies fit half of the room. Afterwards: if they were made. Otherwise sets memory->copies
- * to 0. */
+/* Adds memory->copies (bytes of copies of weights, see DeviceMemory) to memory->weights if the copies are
+ * made, else sets memory->copies to 0. Before loading, copies are to be made unless without_copies is set or
+ * they take more than half of the room. */
 static void count_copies(const Device *device, DeviceMemory *memory) {
   const size_t left = memory->free_bytes > memory->weights ? memory->free_bytes - memory->weights : 0;
   const bool fit = !device->without_copies && memory->copies <= left / 2;

@@ -52,12 +52,12 @@ typedef struct {
   bool without_copies;  /* no copies of weights (DeviceMemory.copies) are made: sessions need the memory */
 } Device;
 
-/* Refuses wrong flags, and flags that every device allowed by --device would ignore. Opens no device. */
+/* Refuses wrong flags, and flags that no device allowed by --device would obey. Opens no device. */
 Status device_check_flags(const DeviceFlags *values, Error *err);
 
-/* Chooses the device. If "auto" finds no usable GPU and several are asked for, it fails. If one is asked for,
- * it takes the CPU and says why on standard error (a build without CUDA: only if --gpu is given or a GPU
- * seems to be there). GPU-only flags are STATUS_USAGE on the CPU. The flags must outlive the device. */
+/* Chooses the device. Without a usable GPU, "auto" fails if several are asked for; else it takes the CPU and
+ * says why on standard error (a build without CUDA: only if --gpu is given or a GPU seems to be there).
+ * GPU-only flags are STATUS_USAGE on the CPU. The flags must outlive the device. */
 Status device_choose(const DeviceFlags *values, Device *device, Error *err);
 
 /* Checks that the device supports this model. An unsuitable GPU that "auto" chose is replaced by the CPU,
@@ -85,7 +85,7 @@ GpusText device_gpus_text(const Device *device);
 /* Describes the device on which another process computes with these flags; it is neither chosen nor loaded
  * here. */
 Status device_elsewhere(const DeviceFlags *values, const char *backend, Device *device, Error *err);
-/* Where such a device is the CPU: refuses GPU-only flags, and says that --gpu has no effect. */
+/* If the device of device_elsewhere() is the CPU, refuses GPU-only flags, and notes that --gpu is ignored. */
 Status device_check_elsewhere(const Device *device, Error *err);
 
 enum { DEVICE_NAME_SIZE = 256 };
@@ -118,12 +118,12 @@ void device_shares_release(DeviceShares *shares);
 Status device_predict(const Model *model, size_t limit, const StateOptions *state, DeviceMemory *memory,
                       MachineRates *gpu, MachineRates *host, Error *err);
 
-/* The most bytes that sessions should take: what would be free with all weights on the device; if these do
- * not fit, a quarter of a GPU's free memory (0 on a CPU). */
+/* The most bytes that sessions should take: what would be free with all weights on the device; if the weights
+ * do not fit, a quarter of a GPU's free memory (0 on a CPU). */
 Status device_room(const Device *device, const Model *model, size_t *bytes, Error *err);
 
-/* The sizes by which memory is counted: the model's, or those of one GPU's part if several share the model.
- * Valid after device_fit(). */
+/* The config whose sizes determine memory: the model's, or the part of one GPU if several GPUs share the
+ * model. Valid after device_fit(). */
 const ModelConfig *device_config(const Device *device, const Model *model);
 
 /* Makes room for a session of this size. If the device has memory of its own, weights that do not fit beside

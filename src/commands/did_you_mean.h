@@ -13,9 +13,9 @@ typedef struct {
 
 Suggestion suggestion_begin(const char *text, size_t size);
 
-/* Considers a candidate. Best is one that begins with the text (at least three letters, or any number after
- * two dashes): first the text itself with other leading dashes, then those with the text's dashes, then those
- * with fewer further letters. Next best is the candidate with the fewest edits, at most two and at most a
- * third of the letters (rounded); of equals, one with the text's dashes. A wrong first letter counts twice:
- * it is rarely mistyped. Case is ignored, and _ counts as -. Flags of a single letter are never suggested. */
+/* Considers a candidate. Best are words that begin with the text, if it has at least three letters or two
+ * dashes: first an equal word, whatever its dashes; then a word with as many dashes; then the word with the
+ * fewest further letters. Next best is the word with the fewest edits, at most two and at most a third of the
+ * letters (rounded); of equals, a word with as many dashes. A wrong first letter counts twice: it is rarely
+ * mistyped. Case is ignored, and _ counts as -. Flags of a single letter are never suggested. */
 void suggestion_consider(Suggestion *nearest, const char *word, size_t size);

@@ -290,7 +290,7 @@ static bool is_exempt(const FlagRule *rule, const void *value) {
   return text && strtod(text, NULL) == 0; /* a text that is no number is refused later */
 }
 
-/* True if the flag chooses what happens without it. */
+/* True if the flag is a choice (KIND_CHOICE) that has its default value. */
 static bool is_default(const FlagParse *parse, const Found *found) {
   const char *defaults = parse->interface->defaults;
   const void *value = (const char *)parse->options + found->offset,

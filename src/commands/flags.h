@@ -151,13 +151,14 @@ typedef struct {
 bool flag_next_name(const char **at, Word *name);
 bool flag_next_choice(const char **at, Word *word);
 
-/* A rule refuses a flag that would have no effect beside, or without, another flag. It may use any of a
- * flag's names. A flag that asks for what happens anyway is not refused: --no-stream beside --json. */
+/* A rule refuses a flag that would have no effect beside, or without, another flag. `flags` and `others` may
+ * use any of a flag's names. A flag that asks for what happens anyway is not refused: --no-stream beside
+ * --json. */
 typedef struct {
   const char *flags; /* "-a, --best": the rule holds for each of them */
-  /* NEEDS: one of `others` must be given. EXCLUDES: none may be given. EXCLUDES_UNLESS_ZERO: none whose value
-   * (KIND_STRING) is other than 0. IDLE_AT_ZERO: none whose value (KIND_DOUBLE) is 0; checked only for a
-   * setting, since a command line may give both flags. */
+  /* NEEDS: one of `others` must be given. EXCLUDES: none may be given. EXCLUDES_UNLESS_ZERO: none may be
+   * given, except with the value 0 (KIND_STRING). IDLE_AT_ZERO: none may have the value 0 (KIND_DOUBLE);
+   * checked only for a setting, since a command line may give both flags. */
   enum { NEEDS, EXCLUDES, EXCLUDES_UNLESS_ZERO, IDLE_AT_ZERO } kind;
   const char *others; /* "-c, --dry" */
   const char *why;    /* reason in the message, or NULL */
@@ -178,7 +179,7 @@ typedef struct {
 
 typedef struct {
   const char *usage;       /* "auk pack MODEL -o FILE"; further lines show other forms */
-  const char *about;       /* a sentence or paragraphs, lines up to 100 characters, without a final newline */
+  const char *about;       /* a sentence or paragraphs, which put_about() wraps; without a final newline */
   const char *examples;    /* or NULL; command lines, each optionally followed by a comment */
   const FlagGroup *groups; /* [n_groups] */
   size_t n_groups;
@@ -187,7 +188,7 @@ typedef struct {
   const char *usual_flags;   /* "-m, -p": the flags of the short help; NULL: --help shows all flags */
   size_t max_operands;       /* arguments that are not flags; more are refused */
   ValueHint operands;        /* what operands are; VALUE_MODEL: a model in place of -m */
-  const char *operand_words; /* "bash|zsh|fish" if operands are a choice, else NULL */
+  const char *operand_words; /* "bash|zsh|fish": words that completions offer as operands; NULL: none */
 
   size_t options_size;  /* size of the options struct, zeroed if `defaults` is NULL */
   const void *defaults; /* the options' initial value */
@@ -258,7 +259,8 @@ bool interface_has(const Interface *interface, const Flag *flag);
 /* Refuses (STATUS_USAGE) a value that the flag does not take. */
 Status flag_check_value(const Flag *flag, const char *name, const char *value, Error *err);
 
-/* Finds the options' members for -m and for the model that the file of settings names; false: no -m. */
+/* Finds the options' members for -m and for the model that the file of settings names. False: the command has
+ * no -m. */
 bool flags_model(const Interface *interface, void *options, const char ***path, const char ***usual);
 /* Refuses an empty value. */
 Status flag_check_filled(const char *name, const char *text, Error *err);

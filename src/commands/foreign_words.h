@@ -11,10 +11,11 @@ const char *foreign_chat_word(const char *word, size_t size);
 /* Advice for a flag of another program, flag[0 .. size); or NULL. */
 const char *foreign_flag(const char *flag, size_t size);
 
-/* The kind of flag[0 .. size), if it is a flag of llama.cpp that auk ignores with its value because auk needs
- * neither; OTHER: it is none. ON_OFF: the value is optional: "on", "off", "auto", "0" or "1". */
+/* The kind of flag[0 .. size) if it is a flag of llama.cpp that auk does not need: auk ignores the flag and
+ * any value of it. FOREIGN_OTHER: it is no such flag. FOREIGN_ON_OFF: a value "on", "off", "auto", "0" or "1"
+ * may follow. */
 typedef enum { FOREIGN_OTHER, FOREIGN_SWITCH, FOREIGN_VALUE, FOREIGN_ON_OFF } ForeignKind;
 ForeignKind foreign_idle(const char *flag, size_t size);
-/* Sets the flag and value of auk that mean the same as those of llama.cpp; false: auk has none. */
+/* Sets *own and *own_value to auk's flag and value that mean the same as llama.cpp's; false: auk has none. */
 bool foreign_translate(const char *flag, size_t size, const char *value, const char **own,
                        const char **own_value);

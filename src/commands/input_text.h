@@ -26,8 +26,8 @@ void text_note_empty(const char *path, size_t size);
 Status text_read(const char *path, Buffer *out, Error *err);
 /* text_read() for a text to tokenize: NULs are allowed, and a byte order mark stays. */
 Status text_read_with_nul(const char *path, Buffer *out, Error *err);
-/* Appends a file for a parser, which refuses broken texts by their line: a schema, a grammar, a conversation.
- * Other formats are refused by their name; a byte order mark is dropped. */
+/* Appends a file for a parser (of schemas, grammars, conversations); the parser refuses broken texts by their
+ * line. Other formats are refused by their name; a byte order mark is dropped. */
 Status text_read_source(const char *path, Buffer *out, Error *err);
 /* Refuses an argument that is not valid UTF-8; `what` names its flag. */
 Status text_check(const char *what, const char *text, Error *err);

@@ -30,7 +30,8 @@ void model_place_release(ModelPlace *place);
 /* A name of the model for any working directory: the name in the cache, else the absolute path. In new
  * memory. */
 char *model_place_lasting(const ModelPlace *place, Error *err);
-/* Refuses a path where nothing exists. The message says where the name was looked for. */
+/* Refuses a path where nothing exists, and says where the name was looked for. Also refuses a folder that is
+ * no checkpoint but has checkpoints directly below it. */
 Status model_place_check(const ModelPlace *place, Error *err);
 /* Opens the model. Refuses what model_place_check() refuses, and an incomplete download. model_close() it. */
 Status model_place_open(const ModelPlace *place, const ModelFlags *values, Model **model, Error *err);

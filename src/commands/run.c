@@ -336,8 +336,8 @@ static Status run(CommandCall *call, Error *err) {
   Assistant assistant = {0};
   Options *o = call->options;
   TRY(take_operands(call, err));
-  /* With a cache, records are answered one after another. So for --map only the flag turns it on, no
-   * setting. */
+  /* With a cache, records are answered one after another. So for --map a setting does not turn the
+   * cache on; only the flag does. */
   if (o->assistant.cache.on_is_usual && map_is_asked(&o->map, &o->prompt)) o->assistant.cache.on = false;
   o->assistant.device.states = o->map.states;
   o->assistant.device.several_gpus = map_is_asked(&o->map, &o->prompt);

@@ -1,5 +1,6 @@
 /* schema.c - `auk schema`: checks a JSON Schema and texts against it, and measures masks for lines of JSON.
- * Always true: a text is valid if it would be allowed as an answer under the schema, to its last byte. */
+ * Always true: a text is called valid exactly if a model could have written it, from the first byte to the
+ * last, as an answer under the schema. */
 #include <stdlib.h>
 #include <string.h>
 
@@ -45,8 +46,8 @@ static Status find_reasons(Constraint *constraint, const char *name, const char 
   return schema_explain(&constraint->set, tree, reasons, err);
 }
 
-/* Refuses a text that does not fit the schema from byte `at` on. no_json says why the text is not JSON (NULL:
- * it is). no_json is the message if it is about the same byte, or about a duplicate key. */
+/* Refuses a text that does not fit the schema from byte `at` on. no_json, which says why the text is not JSON
+ * (NULL: it is), becomes the message if it is about the same byte or a duplicate key. */
 static Status refuse_place(const char *name, const Buffer *text, size_t at, const char *no_json, Error *err) {
   size_t line = 1, column = 1;
   for (size_t i = 0; i < at; i++) {

@@ -25,7 +25,8 @@ WrittenFile written_standard_output(void) {
   return file;
 }
 
-/* Refuses with "-o answer.txt is WHAT, which would be lost"; standard output "would grow for ever". */
+/* Refuses with "-o answer.txt is WHAT, which would be lost", or for standard output "... which would grow for
+ * ever". */
 static Status refuse(const WrittenFile *file, const char *what, Error *err) {
   if (!file->path)
     return error_set(err, STATUS_USAGE, "%s is %s, which would grow for ever", file->flag, what);

@@ -128,7 +128,7 @@ static const Frame *with_need(Machine *m, const Frame *frame, Formula need) {
   return made;
 }
 
-/* The best Closing of an array or object that is the child and has the cube's verdicts. */
+/* The better Closing of an array and of an object, each one that is the child and has the cube's verdicts. */
 static Closing container_exists(Machine *m, const Frame *frame, const Cube *cube) {
   Closing best = CLOSE_NEVER;
   const ArenaMark mark = machine_mark(m);
@@ -148,9 +148,10 @@ static bool text_exists(Machine *m, const Cube *cube) {
          lang_is_alive(l, lang_and(l, cube->numbers, m->set->bounded_number));
 }
 
-/* The Closing of the frame after its child. In a search it is CLOSE_NEVER if the child changes no goal, since
- * the frame is no nearer to its end, unless prefixItems has further items or goals name counts. In an array
- * such a child stands for several items: the count rises to just below the next count of a goal. */
+/* The Closing of the frame after its child. In a search, a child that changes no goal brings the frame no
+ * nearer to its end, so the result is CLOSE_NEVER, unless prefixItems has further items or goals name counts.
+ * In an array such a child stands for several items: the count rises to just below the next count that a goal
+ * names. */
 static Closing after_any(const Split *s, const Frame *at) {
   Machine *m = s->m;
   const Formulas *f = formulas_of(m);
@@ -177,7 +178,7 @@ static Closing after_any(const Split *s, const Frame *at) {
   after->count = next - 1;
   const Closing found = closing_of(m, after);
   if (found == CLOSE_SURE || !(frame_atoms(m, after) & ATOM_BIT(ATOM_MAX_COUNT))) return found;
-  after->count = count; /* another goal with maxItems may need the items that the child stood for */
+  after->count = count; /* below maxItems, another goal may need the items that were skipped */
   after->print = 0;
   return better(found, closing_of(m, after));
 }
@@ -231,8 +232,8 @@ static const Frame *with_verdict(Machine *m, const Frame *frame, uint32_t schema
   return changed ? made : frame;
 }
 
-/* The texts of `from` that are in `by`; without `verdict`, those that are not. Two languages of one value
- * each are equal or disjoint. */
+/* The texts of `from` that are in `by` or, without `verdict`, not in `by`. Two languages of one value each
+ * are equal or disjoint. */
 static Lang with_lang_verdict(Langs *l, Lang from, Lang by, bool verdict) {
   if (lang_is_single(l, from) && lang_is_single(l, by)) return (from == by) == verdict ? from : LANG_NONE;
   return lang_and(l, from, verdict ? by : lang_not(l, by));
@@ -509,9 +510,9 @@ static Closing search_object(Machine *m, const Frame *frame) {
   return best;
 }
 
-/* Unnamed keys are those that no keyword of the frame's schemas names. Takes the unnamed keys with which no
- * member may begin out of `keys`. *all is true if there are none: the result is `keys`. Otherwise the result
- * lacks the named keys, too, unless `keys` is LANG_ALL. */
+/* Returns `keys` without the unnamed keys with which no member may begin. Unnamed keys are those that no
+ * keyword of the frame's schemas names. *all: no unnamed key was taken out, so the result is `keys`.
+ * Otherwise the result lacks the named keys, too, unless `keys` is LANG_ALL. */
 static Lang unnamed_keys(Machine *m, const Frame *frame, const Mentioned *found, const KeyOrder *order,
                          Lang keys, bool *all) {
   Langs *l = &m->set->langs;
@@ -622,8 +623,9 @@ static Closing search(Machine *m, const Frame *frame) {
   return better(found, ends);
 }
 
-/* CLOSE_UNSURE is kept as the search's budget_of(): KEPT_UNSURE plus the steps left in quarters (FEWER_STEPS)
- * of MAX_STEPS. KEPT_UNSURE is more than any Closing. A search with no larger budget would not find more. */
+/* For CLOSE_UNSURE, Machine.closings keeps the budget_of() that the search had: KEPT_UNSURE, which is more
+ * than any Closing, plus how many quarters (FEWER_STEPS) of MAX_STEPS were left. A search with no larger
+ * budget would not find more. */
 enum { KEPT_UNSURE = 16, FEWER_STEPS = 4 };
 
 static uint32_t budget_of(const Machine *m) {

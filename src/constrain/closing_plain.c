@@ -27,8 +27,8 @@ static void add_judge(const FormulaNode *part, Judges *judges) {
   if (!judges->too_many) judges->schemas[judges->n++] = part->a;
 }
 
-/* The schema that a judge has for a member with the key; SCHEMA_NONE if it allows any value. PRECOND the
- * judge has no patterns */
+/* The schema that a judge has for a member with the key; SCHEMA_NONE: it has none, so any value fits. PRECOND
+ * the judge has no patterns */
 static uint32_t member_schema(const Machine *m, uint32_t judge, uint32_t key) {
   const Schema *s = &m->set->schemas[judge];
   const KeySchema *named = schema_property(s, key);

@@ -122,9 +122,9 @@ static void try_beginnings(Machine *m, uint32_t schema) {
   if (machine_push(m, &next, '1')) try_bytes(m, &next, '.', '9');
 }
 
-/* Tries schemas that are likely to be too hard, so that they are refused now and not within an answer. Texts
- * that are only judged may have their keys in any order. For them a schema is also refused if it is too hard
- * with its keys in order. */
+/* Tries schemas that are likely to be too hard, so that they are refused now and not within an answer. If
+ * texts are only judged (Machine.is_judging), the schemas are tried with their keys in order, even where
+ * options.ordered_keys is not set. */
 static Status try_hard_schemas(Machine *m, Error *err) {
   SchemaSet *set = m->set;
   const bool ordered = set->options.ordered_keys;

@@ -32,13 +32,13 @@ typedef struct {
 } Constraint;
 
 /* After this call all compiling and all masks end with STATUS_INTERRUPTED soon after a signal handler sets
- * *interrupted to a value other than 0. That takes a fraction of a second; the constraint is then of no use.
- * NULL (the default): never. Compiling and masks also end, with STATUS_USAGE, where they would take more than
- * some seconds or some 100 MB. */
+ * *interrupted to a value other than 0. They end within a fraction of a second, and the constraint is then of
+ * no use. NULL (the default): never. Compiling and masks also end, with STATUS_USAGE, where they would take
+ * more than some seconds or some 100 MB. */
 void constraint_heed(const volatile int *interrupted);
-/* Compiles the schema text[0..size); `name` is for messages. Refusals are STATUS_USAGE and name the
- * keyword and its JSON pointer. A schema that no text satisfies is refused. `vocabulary` may be NULL: then
- * only bytes are taken. */
+/* Compiles the schema text[0..size); `name` is for messages. Refusals are STATUS_USAGE; that of a keyword has
+ * its JSON pointer. A schema that no text satisfies is refused. `vocabulary` may be NULL: then only bytes are
+ * taken. */
 Status constraint_open(const char *name, const char *text, size_t size, SchemaOptions options,
                        const Vocabulary *vocabulary, Constraint *constraint, Error *err);
 /* constraint_open() for a grammar. The constraint owns the grammar, which a failure closes, too. */
@@ -46,9 +46,9 @@ Status constraint_open_grammar(const char *name, Grammar *grammar, const Vocabul
                                Constraint *constraint, Error *err);
 void constraint_close(Constraint *constraint);
 /* After this call masks leave out tokens that only make JSON longer, unless no other token may follow. These
- * are tokens with \u or \/ and white space alone at the beginning. Tokens that begin with white space are
- * left out before a colon, after 40 bytes of white space, and where they add a second newline in a row. Small
- * models would write such tokens without end. constraint_take() still takes them. */
+ * are tokens with \u or \/, and at the beginning of the text tokens of white space alone. Tokens that begin
+ * with white space are left out before a colon, after 40 bytes of white space, and where they add a second
+ * newline in a row. Small models would write such tokens without end. constraint_take() still takes them. */
 Status constraint_write_plainly(Constraint *constraint, Error *err);
 /* Begins a new text. */
 Status constraint_begin(Constraint *constraint, Error *err);

@@ -3,8 +3,8 @@
 
 #include "constrain/machine.h"
 
-/* The condition under which the schema or its in-place subschemas evaluate a member or an item: the member
- * with this key, the item at `index`. */
+/* The condition under which the schema or its in-place subschemas evaluate the member with this key, or the
+ * item at `index`. */
 Formula evaluated_member(Machine *m, const Frame *frame, uint32_t schema, uint32_t key, const char *bytes,
                          size_t size);
 Formula evaluated_item(Machine *m, uint32_t schema, uint32_t index);

@@ -252,7 +252,7 @@ static size_t characters(const Value *v) {
   return n;
 }
 
-/* Adds the reason that a value breaks type, enum or const: what is expected. */
+/* Adds a reason for a value that breaks type, enum or const: "expected EXPECTED, found VALUE". */
 static bool refuse_value(Explainer *e, const Json *keyword, const Value *v, const Place *place) {
   const bool is_type = strcmp(json_key(keyword), "type") == 0;
   const bool is_list = strcmp(json_key(keyword), "const") != 0 && json_is_array(keyword);
@@ -517,7 +517,7 @@ static bool check_array(Explainer *e, uint32_t schema, const Value *v, const Pla
   return s->unique ? check_unique(e, v, place) && fits : fits;
 }
 
-/* Judges the members or items that `seen` lacks by `keyword`: unevaluatedProperties or unevaluatedItems. */
+/* Judges by `keyword` (unevaluatedProperties or unevaluatedItems) the members or items that `seen` lacks. */
 static bool check_open(Explainer *e, uint32_t schema, const char *keyword, const Value *v, const Place *place,
                        bool *seen) {
   bool fits = true;
@@ -565,7 +565,7 @@ static size_t distance(const Explainer *e, size_t from, size_t to, const Place *
   return sum;
 }
 
-/* Adds to the reasons from `from` on that they are those of the nearest of n branches. */
+/* If n > 1, appends "(nearest of N in KEYWORD)" to the lines of the reasons from `from` on. */
 static void mark_nearest(Explainer *e, size_t from, size_t n, const char *keyword) {
   for (size_t i = from; i < e->n && n > 1; i++) {
     Buffer line = {0};
@@ -578,7 +578,7 @@ static void mark_nearest(Explainer *e, size_t from, size_t n, const char *keywor
   }
 }
 
-/* Adds what the reason says is expected to `expected` ("A or B"), unless it is there already. */
+/* Appends to the list `expected` ("A or B") what the reason's line expects, unless the list has it. */
 static void add_expected(Explainer *e, const Reason *reason, Buffer *expected) {
   const char *more = reason->line + reason->expected_at;
   if (expected->size && memmem(expected->data, expected->size, more, reason->expected_size)) return;

@@ -16,8 +16,8 @@ const Frame *frame_inside(Machine *m, const Frame *parent, FrameKind kind);
 /* Begins one more item, or a member with this key. */
 const Frame *frame_next_item(Machine *m, const Frame *frame);
 const Frame *frame_next_member(Machine *m, const Frame *frame, const char *key, size_t size);
-/* Ends the open child; verdicts[i]: whether it satisfies frame_children()[i]; `hash`: of its value, used only
- * if frame->hashing. */
+/* Ends the open child. verdicts[i] says whether it satisfies frame_children()[i]. `hash` is the hash of its
+ * value, used only if frame->hashing. */
 const Frame *frame_child_ended(Machine *m, const Frame *frame, const bool *verdicts, uint64_t hash);
 /* frame_child_ended() without the check that the frame can close. */
 const Frame *frame_after_child(Machine *m, const Frame *frame, const bool *verdicts, uint64_t hash);
@@ -33,8 +33,8 @@ Lang frame_keys_unseen(Machine *m, Lang keys, const Seen *last);
 Lang frame_next_keys(Machine *m, const Frame *frame);
 /* The strings or, if kind is JSON_NUMBER, the numbers that the open child may be. */
 Lang frame_child_lang(Machine *m, const Frame *frame, JsonKind kind);
-/* verdicts[i]: whether frame_children()[i] takes the null, false or true of `kind`. Returns whether the open
- * child may be that value. */
+/* verdicts[i]: whether frame_children()[i] takes the value `kind` (null, false or true). Returns whether the
+ * open child may be that value. */
 bool frame_child_scalar(Machine *m, const Frame *frame, JsonKind kind, bool *verdicts);
 
 /* True if all keys that no keyword names are known to have the same effect. */

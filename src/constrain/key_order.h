@@ -8,7 +8,7 @@ const KeyOrder *key_order_of(Machine *m, const uint32_t *schemas, uint32_t n);
 void key_orders_close(Machine *m);
 /* The rank of a key in the order, from 1 on; order->keys.count + 1 for other keys. */
 uint32_t key_order_rank(const KeyOrder *order, uint32_t key);
-/* The keys of `keys` that may come next, in order. No key comes after the first one that must come, and none
- * leaves the rest of the object impossible. If `keys` is endless (lang_is_endless()), others may stay: they
- * are refused where they end. */
+/* The keys of `keys` that may come next, in order. Keys after the first one that must come are left out, and
+ * so are keys that make the rest of the object impossible. If `keys` is endless (lang_is_endless()), such
+ * keys may stay; they are refused where they end. */
 Lang key_order_next(Machine *m, const Frame *frame, Lang keys);

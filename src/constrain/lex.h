@@ -1,8 +1,9 @@
 /* lex.h - states inside a JSON string or number: a table over bytes, lazily filled.
  *
  * A state holds languages of what may follow. The first is that of all allowed texts. Each goal of the open
- * child has one more, with the empty string if the text so far satisfies the goal. If every allowed text
- * satisfies the only goal, or there is none, only the first is held. Escapes are decoded on the way. */
+ * child has one more, with the empty string if the text so far satisfies the goal. If there is no
+ * goal, or every allowed text satisfies the only one, the state holds only the first language. Escapes are
+ * decoded on the way. */
 #pragma once
 
 #include "constrain/machine.h"
@@ -27,7 +28,7 @@ struct Lex {
   bool between;      /* no character and no escape has begun */
   uint64_t all, any; /* classes (vocabulary.h): all their characters, or some, may follow. All characters
                         above U+007F of a class in `all` lead to one state. */
-  uint32_t wide[6];  /* the state that those characters lead to, for each class of `all` from CLASS_WIDE on */
+  uint32_t wide[6];  /* for each class in `all` from CLASS_WIDE on: the state that its characters lead to */
 };
 
 /* The state of a string (after its quote) or a number with these languages. LEX_NONE: no text is allowed. */

@@ -14,7 +14,7 @@
 #define CHUNK_BYTES ((size_t)1 << 16)
 #define MAX_CHUNKS  4096
 #define TIDY_CHUNKS 128
-#define MAX_LEXES   ((size_t)1 << 15) /* of more states machine_tidy() keeps one; each may have 1 KB */
+#define MAX_LEXES   ((size_t)1 << 15) /* if there are more, machine_tidy() keeps one; each may have 1 KB */
 #define MAX_DEPTH   512
 
 static const char *const literals[] = {[JSON_NULL] = "null", [JSON_FALSE] = "false", [JSON_TRUE] = "true"};

@@ -55,7 +55,7 @@ struct Frame {
   uint32_t count;        /* members or items begun */
   uint32_t rank;         /* rank of the last key in `order`; 0: none */
   Formula need;          /* a formula over ATOM_GOAL: what must be possible */
-  Formula child_need;    /* as need, for the goals of the open member or item */
+  Formula child_need;    /* like `need`, but over the goals of the open member or item */
   const KeyOrder *order; /* order of an object's keys; NULL: any order */
   uint32_t n_goals, n_children;
   const Seen *seen;
@@ -150,8 +150,8 @@ bool machine_push(Machine *machine, JsonState *state, unsigned char byte);
 bool machine_may_end(Machine *machine, const JsonState *state);
 
 /* Ends the open string, key or number here, before its quote. False if the value or key is refused. The text
- * of a string that is not hashed and has one language (Lex.n) is not read: all texts of the language end
- * alike. PRECOND lex_may_end() */
+ * is read only if it is a key, or if values are hashed (Frame.hashing); the verdicts come from state->lex.
+ * PRECOND lex_may_end() */
 bool machine_end_text(Machine *machine, JsonState *state);
 /* Hashes that equal values share. False for a number too long to compare. */
 uint64_t machine_literal_hash(JsonKind kind);

@@ -63,7 +63,8 @@ static const struct {
   size_t at; /* offset in Schema. ONE: of a number (SCHEMA_NONE: none), LIST: NumberList, KEYED: KeyList */
   unsigned parts;
 } parts[] = {
-    /* The schema's own keys come first, then keys of parts with PART_ORDERS in the order of the rows here. */
+    /* The order of the rows decides the order of an object's keys (key_order.c): after the schema's own
+     * keys come those of parts with PART_ORDERS, row by row. */
     {KEYED, AT(properties), PART_CHILD},
     {KEYED, AT(patterns), PART_CHILD},
     {ONE, AT(additional), PART_CHILD},
@@ -166,7 +167,8 @@ Status schema_check_strings(const SchemaSet *set, uint32_t schema, Error *err) {
 
 #define MAX_SEARCHED_NOW ((size_t)4000) /* expressions after which search_numbers() ends */
 
-/* Finds which first bytes of restricted numbers lead nowhere, so that the first mask need not. */
+/* Finds which first bytes of restricted numbers lead nowhere. Otherwise the first mask would search for
+ * them. */
 static Status search_numbers(SchemaSet *set, Error *err) {
   Langs *l = &set->langs;
   const size_t start = l->count;

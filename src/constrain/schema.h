@@ -55,7 +55,7 @@ typedef struct {
   bool is_proven;     /* some value satisfies the schema, or the search gave no answer: closing_find_dead() */
   bool widened;       /* it or a subschema has a keyword in SchemaSet.let_go: it allows more than it says */
   Draft draft;
-  uint32_t resource;   /* index of the resource that the schema is in: its base URI */
+  uint32_t resource;   /* index of the resource that gives the schema its base URI */
   char *pointer;       /* JSON pointer, for messages */
   unsigned kinds;      /* KIND_BIT() of the kinds that the schema's own keywords allow */
   Lang string, number; /* restrictions by the schema's own keywords; LANG_ALL: none */
@@ -124,7 +124,7 @@ typedef struct {
   size_t n_keys, keys_capacity;
   Arena key_bytes;
   KeyTable keys_by_bytes, schemas_by_json;
-  KeyTable members; /* members of objects that pointers lead through, by a hash of object and key */
+  KeyTable members; /* members of the objects that JSON pointers lead through, by a hash of object and key */
   uint32_t root;
   int depth;            /* recursion depth: schemas whose meaning is being made, one inside another */
   bool is_proving;      /* schemas that are not is_proven count as `false` (schema_is_refused()) */
@@ -133,8 +133,8 @@ typedef struct {
   Lang any_number, bounded_number, integers; /* of numbers.h; LANG_UNKNOWN: not made yet */
 } SchemaSet;
 
-/* Compiles a schema's text. Refusals are STATUS_USAGE and name the keyword and its JSON pointer. A text that
- * is no valid schema is refused, even with options.lenient. */
+/* Compiles a schema's text. A refusal is STATUS_USAGE; if a keyword is refused, the message has its JSON
+ * pointer. A text that is no valid schema is refused, even with options.lenient. */
 Status schema_open(const char *name, const char *text, size_t size, SchemaOptions options, SchemaSet *set,
                    Error *err);
 void schema_close(SchemaSet *set);
@@ -153,7 +153,8 @@ enum {
 /* Address of the number of the i-th subschema that `parts` (PART_...) selects; NULL: there are no more. */
 uint32_t *schema_part(const Schema *schema, unsigned parts, size_t i);
 
-/* The number of a key. A new key has UINT32_MAX or, with `add`, gets one. Void after a failure (langs). */
+/* The number of a key. A new key gets a number with `add`; without it the result is UINT32_MAX. After a
+ * failure of set->langs the result means nothing. */
 uint32_t schema_key(SchemaSet *set, const char *bytes, size_t size, bool add);
 
 /* --- the meaning of a schema; recursive over in-place subschemas */
@@ -173,8 +174,8 @@ Formula schema_member(SchemaSet *set, uint32_t schema, uint32_t key, const char 
 bool schema_refuses_key(SchemaSet *set, uint32_t schema, uint32_t key);
 /* The schema that prefixItems and items give the item at `index`. */
 uint32_t schema_item(const SchemaSet *set, uint32_t schema, uint32_t index);
-/* Keys that properties, patternProperties and additionalProperties allow; all keys, if only
- * `properties` refuses some. */
+/* Keys that properties, patternProperties and additionalProperties allow. If only `properties` refuses some,
+ * the result is all keys. */
 Lang schema_member_keys(SchemaSet *set, uint32_t schema);
 static inline bool schema_is_false(uint32_t schema) {
   return schema == SCHEMA_FALSE;

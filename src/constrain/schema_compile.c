@@ -1,4 +1,5 @@
-/* schema_compile.c - the keywords of JSON Schema, one function each; see schema_internal.h.
+/* schema_compile.c - the keywords of JSON Schema: the table `keywords` has a function for each; see
+ * schema_internal.h.
  *
  * A keyword that the schema's draft does not know is an annotation, like any unknown keyword. */
 #include <stdio.h>
@@ -54,7 +55,8 @@ static void append_token(char *out, size_t size, const char *token) {
   out[n] = '\0';
 }
 
-/* Adds the subschema `json`: the value of the keyword; with `key`, the member or element `key` of it. */
+/* Adds the subschema `json`. It is the keyword's value or, with `key`, the member or element `key` of that
+ * value. */
 static Status subschema(const Keyword *k, const Json *json, const char *key, uint32_t *number) {
   char pointer[512];
   const Schema *s = own(k);
@@ -63,7 +65,7 @@ static Status subschema(const Keyword *k, const Json *json, const char *key, uin
   return schema_add(k->set, json, s->resource, s->draft, pointer, number, k->err);
 }
 
-/* The member of the schema that the keyword fills. */
+/* The field of the Schema that the keyword fills. */
 static void *place_of(const Keyword *k) {
   return (char *)own(k) + k->place;
 }
@@ -419,7 +421,7 @@ static const struct {
   const char *key;
   Draft first, last;
   Status (*take)(const Keyword *k);
-  size_t place; /* offset in Schema of the member that `take` fills, where that differs by keyword */
+  size_t place; /* offset in Schema of the field that `take` fills; 0 if `take` needs none */
 } keywords[] = {
     {"$ref", DRAFT_4, DRAFT_2020, take_ref, 0},
     {"$dynamicRef", DRAFT_2020, DRAFT_2020, take_ref, 0},
@@ -497,8 +499,8 @@ static bool has_widened(const SchemaSet *set, const Schema *s) {
   return false;
 }
 
-/* A keyword may allow too little because a subschema of it allows more than it says. Drops such keywords.
- * oneOf becomes anyOf if the schema has no anyOf. */
+/* Drops keywords that could allow too little because one of their subschemas allows more than it says. oneOf
+ * becomes anyOf if the schema has no anyOf. */
 static Status widen_around(SchemaSet *set, uint32_t number, Error *err) {
   static const char why[] = "depends on a keyword that was let go";
   Schema *s = &set->schemas[number];

@@ -15,16 +15,19 @@ Status schema_add_constant(SchemaSet *set, const Json *value, const char *pointe
                            Error *err);
 
 /* If some keywords are not enforced (SchemaSet.let_go), drops those that depend on them, such as `not` with a
- * subschema that now allows more. Each schema then allows no less than it says. PRECOND all are compiled */
+ * subschema that now allows more. Each schema then allows no less than it says. PRECOND all schemas are
+ * compiled */
 Status schema_widen(SchemaSet *set, Error *err);
 /* Compiles the keywords of set->schemas[number]. */
 Status schema_compile(SchemaSet *set, uint32_t number, Error *err);
 Status schema_compile_constant(SchemaSet *set, uint32_t number, Error *err);
 
-/* True if the draft knows the keyword, a member of the schema's json, and no $ref beside it silences it. */
+/* True if `keyword`, a member of the schema's json, belongs to its draft, and no $ref beside it silences
+ * it. */
 bool schema_has_keyword(const SchemaSet *set, uint32_t number, const Json *keyword);
-/* Gives what one keyword about single values (type, pattern, minimum and their like) allows by itself. False
- * if it is not applied or is refused. */
+/* Gives what one keyword about single values (type, pattern, minimum and their like) allows by itself. But
+ * minLength includes maxLength, and a maxLength beside minLength allows all. False if the keyword is refused
+ * or does not apply. */
 bool schema_keyword_langs(SchemaSet *set, uint32_t number, const Json *keyword, unsigned *kinds,
                           Lang *strings, Lang *numbers);
 int schema_by_key(const void *a, const void *b); /* for qsort() of KeySchema */

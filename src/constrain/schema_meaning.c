@@ -10,7 +10,7 @@
 #include "constrain/store/few.h"
 
 enum { UNKNOWN, BEING_MADE, MADE };
-enum { MAX_DEPTH = 1000 }; /* recursion from a schema to those whose meaning it needs */
+enum { MAX_DEPTH = 1000 }; /* recursion from a schema to the schemas whose meaning it needs */
 
 /* True if the meaning is still to be made. A schema whose meaning needs itself is refused (langs_fail()). */
 static bool begin(SchemaSet *set, uint32_t schema, JsonKind kind) {
@@ -252,7 +252,8 @@ static bool members_differ(SchemaSet *set, uint32_t a, uint32_t b, uint32_t key,
   return false;
 }
 
-/* True if some key shows that no object satisfies both `a` and `b`. `part` of `a` requires that key. */
+/* True if some key shows that no object satisfies both `a` and `b`. Only keys that `part` requires are tried;
+ * `part` is `a` or an allOf subschema within it. */
 static bool are_kept_apart(SchemaSet *set, uint32_t a, uint32_t part, uint32_t b, int depth) {
   for (size_t i = 0; i < set->schemas[part].required.count; i++) {
     const uint32_t key = set->schemas[part].required.items[i];
@@ -412,8 +413,8 @@ Lang schema_member_keys(SchemaSet *set, uint32_t schema) {
   }
   matched = lang_join_pushed(l, start, lang_or_many);
   if (schema_is_false(s->additional)) made = lang_or(l, matched, keys_lang(set, s, true));
-  /* If all other keys are allowed, every beginning of a key can become an allowed key. Single refused keys
-   * are then not taken out: they are refused where they end. */
+  /* If all other keys are allowed, every beginning of a key can become an allowed key. Then single refused
+   * keys are not taken out here: they are refused where they end. */
   if (made != LANG_ALL || refused != LANG_NONE) refused = lang_or(l, refused, keys_lang(set, s, false));
   if (refused != LANG_NONE) made = lang_and(l, made, lang_not(l, refused));
   set->schemas[schema].member_keys = made;

@@ -300,7 +300,8 @@ static const Json *follow(SchemaSet *set, const Json *json, char *pointer, uint3
   return json;
 }
 
-/* Refuses a $dynamicRef if several schemas bear its dynamic anchor; else it means what a $ref would. */
+/* Refuses a $dynamicRef if several schemas bear its dynamic anchor. Otherwise the $dynamicRef means what a
+ * $ref would. */
 static Status check_dynamic(SchemaSet *set, const char *name, const char *pointer, Error *err) {
   size_t n = 0;
   for (size_t i = 0; i < set->n_anchors; i++)

@@ -24,7 +24,7 @@ typedef struct {
   float cap;          /* soft cap of the scores; 0: none */
   const float *sinks; /* [n_heads] or NULL */
   DraftKind draft;
-  const KvHead *gathered; /* K and V that a row selected (sparse.c); NULL: those of span_of() in the cache */
+  const KvHead *gathered; /* K and V that a row selected (sparse.c); NULL: rows read the cache */
   int n_gathered;
 } AttentionWork;
 
@@ -33,9 +33,10 @@ static int lowest(const AttentionWork *work, int position) {
   return work->window > 0 && position >= work->window ? position - work->window + 1 : 0;
 }
 
-/* The first and last position that a row attends to; with `gathered`, indices in that copy. A row of a DFlash
- * block attends to the whole block. A row of a Gemma 4 assistant attends to the target's keys before its own
- * position. Its window is one position longer than in other models, as in transformers. */
+/* The first and last position that a row attends to; with `gathered`, indices in the gathered keys. A row of
+ * a DFlash block attends to the whole block. A row of a Gemma 4 assistant attends to the target's keys before
+ * its own position. The assistant's window is one position longer than that of other models, as in
+ * transformers. */
 static void span_of(const AttentionWork *work, int row, int *low, int *high) {
   const int position = work->part.pos + row;
   *high = position;

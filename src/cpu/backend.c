@@ -1,6 +1,6 @@
 /* backend.c - the CPU's Backend: a session's memory, and the operations.
  *
- * Called by: the engine, quantize/calibration.c and the commands through cpu_backend.
+ * Called by: the engine, products.c, quantize/calibration.c and the commands through cpu_backend.
  * Always true: matrices are never copied; a session's memory is one block; a row gets the same bits whatever
  *              the other rows and the number of threads; a matmul's input is followed by zeros up to a
  *              multiple of ALIGN_FLOATS. */
@@ -159,15 +159,16 @@ static void take_caches(BackendState *state, const ModelConfig *config, Buffers 
   }
 }
 
-/* Matrices that one call of run_matmuls(), run_groups() or cpu_products_stacked() may get: those of an
- * operation that have the same inputs. The operation with experts passes all its matrices: the chosen and the
- * shared expert run together. */
+/* The matrices that one call of run_matmuls(), run_groups() or cpu_products_stacked() may get: those of an
+ * operation that read the same inputs. For the operation with experts all matrices count as one call, since
+ * the chosen and the shared expert run together. */
 typedef struct {
   int operation, n_in;
   size_t n_parts;
 } MatrixCall;
 
-/* Raises the sizes to what a call needs. n_parts: its partial sums, outputs times splits times rows. */
+/* Raises the sizes to what a call needs. n_parts is the number of the call's partial sums: outputs * splits *
+ * rows. */
 static void raise_sizes(MatmulScratch *scratch, int n_in, size_t n_parts) {
   const size_t width = ((size_t)n_in + ROUNDED_ALIGN - 1) / ROUNDED_ALIGN * ROUNDED_ALIGN;
   if (scratch->rounded.stride < width) scratch->rounded.stride = width;
@@ -515,7 +516,8 @@ static Status cpu_norm_short_conv(BackendState *state, TokenRange range, int lay
   return STATUS_OK;
 }
 
-/* Zeroes rows from number n to a multiple of ALIGN_FLOATS: other layers and buffers leave numbers there. */
+/* Zeroes what follows the n numbers of each row, up to a multiple of ALIGN_FLOATS: other layers and buffers
+ * leave numbers there. */
 static void pad_rows(float *rows, int stride, int n_rows, int n) {
   for (int r = 0; r < n_rows; r++)
     for (int i = n; i < cpu_padded(n); i++) rows[(size_t)r * (size_t)stride + (size_t)i] = 0;

@@ -27,6 +27,7 @@ typedef struct {
 
 /* A layer's tensors (model/tensors.def): matrices stay where they are, vectors are copied as fp32. A NULL
  * linear or vector: the layer has no such tensor. Some vectors have another form than in the checkpoint:
+ *   norms      plus layer_vector_plus(), which is 0 or 1
  *   taps       [taps][channels], transposed; their rows and the convolutions' biases are padded with zeros
  *   conv_bias  zeros where a LAYER_CONV has no bias
  *   delta_a_log   [n_value_heads] -exp(a_log), the rate of decay
@@ -100,7 +101,7 @@ struct BackendModel {
 typedef struct {
   int hidden, heads, kv_heads, gates, intermediate, v_width;
   int inputs;        /* a token's per-layer inputs */
-  int states, pairs; /* for a drafter's token. states: the target's; pairs: an embedding and a state */
+  int states, pairs; /* for a drafter's token. states: the target's states; pairs: an embedding and a state */
   int queries, channels, delta_heads, delta_width, beside;
   int delta_decays, gate_rank; /* gate_rank 0: one matrix for each gate */
   int q_rank, kv_a, head_in;   /* of latent attention */
@@ -120,7 +121,7 @@ typedef struct {
 typedef struct {
   uint8_t *heads;             /* [n_cache_heads][head_bytes] */
   size_t k_bytes, head_bytes; /* of one KV head. k_bytes: K without scales; head_bytes: K, V, scales */
-  /* With KV_Q8: offset of K's scales, and bytes from there to V's scales. */
+  /* With KV_Q8: the offset of K's scales in a KV head, and their bytes. V's scales follow. */
   size_t scales, scales_bytes;
   int head_dim, v_width;
 } LayerCache;
@@ -201,8 +202,9 @@ void run_matmul(const BackendState *state, CpuLinear w, const float *x, int x_st
 /* Computes matmuls, each of its own rows. PRECOND the rows of all LINEAR_INT8 matmuls together fit into
  * state->scratch.rounded. */
 void run_groups(const BackendState *state, MatmulGroup *groups, int n_groups);
-/* Passes rows of x to StateOptions.inputs as the inputs of `linear`. The functions above do so themselves,
- * but none of them gets kv_b: latent attention multiplies it head by head, in another form. */
+/* Passes rows of x to StateOptions.inputs as the inputs of `linear`. run_matmuls(), run_matmul() and
+ * run_groups() do so themselves. None of them gets kv_b, since latent attention multiplies it head by head,
+ * in another form. */
 void show_input(const BackendState *state, const float *x, int x_stride, int n_rows, const Linear *linear);
 
 typedef void SharedItem(void *context, int i);
@@ -236,8 +238,9 @@ void cpu_centre(float *x, int n); /* x = x - mean(x) */
 
 /* The operation norm_experts_residual (experts.c). */
 void cpu_experts(BackendState *state, int n_rows, int layer);
-/* For products.c: y[n_rows][y_stride] = the sum of the outputs of the experts in state->expert_choices,
- * weighted as by norm_experts_residual, for rows `from` of plan.expert_row numbers. */
+/* For products.c: computes the experts in state->expert_choices for the rows `from`, which have
+ * plan.expert_row numbers each. y[n_rows][y_stride] = the sum of their outputs, weighted as by
+ * norm_experts_residual. */
 void cpu_chosen_experts(BackendState *state, int n_rows, int layer, const float *from, float *y,
                         size_t y_stride);
 /* A causal convolution of rows; each column has its own taps. */

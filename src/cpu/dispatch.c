@@ -1,5 +1,5 @@
 /* dispatch.c - the kernels that this machine can run. Compiled for the baseline instruction set. Called by
- * load.c and the tests. */
+ * load.c, quantize/products.c and the tests. */
 #include "cpu/kernels.h"
 
 #include <stdbool.h>

@@ -1,8 +1,8 @@
 /* draft.c - the inputs of a drafter's step: embeddings of tokens, and hidden states (config.h, DraftKind).
  *
  * Called by: forward.c and published.c through cpu_backend.
- * Always true: a row's hidden state is the target's. Only a step of one row, after another step of one row,
- *              may use the drafter's own: row 0 of state->x and, normalised, of state->h. */
+ * Always true: a row's hidden state is the target's. Only a step of one row that follows a step of one row
+ *              may use the drafter's own hidden state: row 0 of state->x and, normalised, of state->h. */
 #include <string.h>
 
 #include "cpu/cpu.h"

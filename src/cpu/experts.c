@@ -31,8 +31,8 @@ static void score(ExpertScore how, const float *outputs, int n, float *weights) 
   for (int e = 0; how == SCORE_SOFTMAX && e < n; e++) weights[e] /= sum;
 }
 
-/* The index of the largest (the first of equals) of scores[from .. to) that are not NaN; -1: all are NaN.
- * Experts already chosen have NaN. */
+/* The index of the largest of scores[from .. to), the first one among equals. NaN is skipped: experts already
+ * chosen have NaN. -1: all are NaN. */
 static int best(const float *scores, int from, int to) {
   int at = -1;
   for (int e = from; e < to; e++)
@@ -171,8 +171,9 @@ static void gather(BackendState *state, int n_rows, const float *from) {
             &(RowWork){state, .from = from, .stride = (size_t)state->plan.expert_row});
 }
 
-/* Makes a group for each expert that some row chose; returns their number. down: from expert_inner to
- * expert_rows; else gate and up, from expert_rows to expert_inner. */
+/* Makes a group for each expert that some row chose, and returns the number of groups. With `down` a group
+ * computes down, from expert_inner to expert_rows; otherwise gate and up, from expert_rows to
+ * expert_inner. */
 static int make_groups(BackendState *state, int layer, bool down) {
   const BackendModel *loaded = state->loaded;
   const CpuLayer *weights = &loaded->layers[layer];

@@ -1,7 +1,7 @@
 /* kernels.c - the CPU's kernels for one instruction set (KERNELS_ISA), as the table that kernels.h declares.
  *
- * This file is compiled once for each set with the set's own flags. All else in it and in the headers that it
- * includes is static. The elementwise kernels are here. */
+ * This file is compiled once for each set with the set's own flags. Everything except the table is static,
+ * also in the headers that it includes. The elementwise kernels are here. */
 #include "cpu/kernels.h"
 
 #include "base/half.h"

@@ -1,8 +1,8 @@
 /* kernels.h - the arithmetic of the CPU backend: one table of functions for each instruction set.
  *
- * kernels.c and the headers it includes are compiled once for each set; dispatch.c picks a table when a
- * model is loaded. A kernel is single-threaded, allocates nothing (it takes less than 100 KB of stack) and
- * gives a row the same bits whatever the other rows are. */
+ * kernels.c and the headers it includes are compiled once for each set; load.c takes the fastest table that
+ * dispatch.c finds usable. A kernel is single-threaded, allocates nothing (it takes less than 100 KB of
+ * stack) and gives a row the same bits whatever the other rows are. */
 #pragma once
 
 #include <stdbool.h>
@@ -191,7 +191,7 @@ typedef struct {
                        float *scales, float *zeros);
 
   /* Rounds n weights of ROUND_OUTPUTS outputs, one after another, by scales[ROUND_OUTPUTS] and zeros:
-   *   k = as above for w[j];  codes[j] = k + zero;  errors[j] = (w[j] - scale k) / u[j][j]
+   *   k = as in search_group();  codes[j] = k + zero;  errors[j] = (w[j] - scale k) / u[j][j]
    *   w[i] -= u[j][i] * errors[j] for i > j
    * u NULL: errors[j] = w[j] - scale k, and w stays. */
   void (*round_group)(float *w, int n, const float *u, size_t u_stride, const float *scales,
@@ -217,8 +217,8 @@ typedef struct {
   /* out[i] = x[i] / sqrt(mean(x^2) + eps) * weight[i]; out may be x. */
   void (*rms_norm)(const float *x, const float *weight, int n, double eps, float *out);
 
-  /* gate[i] becomes g of config.h, "Activation", for gate[i] and up[i]. `up` may be `gate`. own: may be NULL
-   * but for ACTIVATION_LIMITED and ACTIVATION_XIELU. */
+  /* gate[i] becomes g of config.h, "Activation", for gate[i] and up[i]. `up` may be `gate`. `own` may be
+   * NULL, except for ACTIVATION_LIMITED and ACTIVATION_XIELU. */
   void (*activate)(Activation how, const ActivationNumbers *own, float *gate, const float *up, int n);
 
   /* x[i] = 1 / (1 + e^-x[i]) */

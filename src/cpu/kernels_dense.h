@@ -1,4 +1,4 @@
-/* kernels_dense.h - products with unquantised weights, where the inputs of an output are contiguous; and with
+/* kernels_dense.h - products with unquantised weights (the inputs of an output are contiguous), and with
  * weights that were widened to fp32.
  *
  * Part of kernels.c. Lanes hold inputs, so each block of inputs needs a sum across lanes:
@@ -48,7 +48,7 @@ INLINE vf dense_load_some(const Dtype dtype, const uint8_t *p, int n) {
   return dense_load(dtype, some);
 }
 
-/* How many rows of W one dense_few() of n_rows rows of x takes: the sums stay in registers. */
+/* How many rows of W one dense_few() of n_rows rows of x takes, so that the sums stay in registers. */
 INLINE int few_outputs(const int n_rows) {
 #if LANES == 16 || defined(__aarch64__)
   return n_rows <= 2 ? FEW_OUTPUTS : n_rows <= 6 ? 4 : 2;

@@ -16,7 +16,7 @@
 typedef enum { FP8 = DTYPE_OTHER + 1, FP4_BY_16, FP4_BY_32 } FloatForm;
 
 enum { FLOAT_OUTPUTS = 8 };
-/* How many rows of W one float_few() of n_rows rows of x takes: sums and scales stay in registers. */
+/* How many rows of W one float_few() of n_rows rows of x takes, so that sums and scales stay in registers. */
 INLINE int float_outputs(const int n_rows) {
 #if LANES == 16 || defined(__aarch64__)
   return n_rows == 1 ? FLOAT_OUTPUTS : n_rows <= 4 ? 4 : 2;
@@ -271,7 +271,7 @@ INLINE void stored_pass_of(const int form, const Linear *w, InputRows x, int fir
   }
 }
 
-/* Two functions: compilers allocate registers worse in one of twice the size. */
+/* Two functions, since compilers allocate registers worse in a single one of twice the size. */
 static void dense_matmul_pass(const Linear *w, InputRows x, int first, int n, float *y, size_t y_stride) {
   switch (w->dtype) {
   case DTYPE_F16: stored_pass_of(DTYPE_F16, w, x, first, n, y, y_stride); break;

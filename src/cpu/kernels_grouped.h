@@ -36,7 +36,8 @@ enum {
 #endif
 };
 
-/* Vectors of columns in a run() of n_rows rows: sums of all rows, scales and shifts stay in registers. */
+/* How many vectors of columns a run() of n_rows rows has, so that sums, scales and shifts stay in
+ * registers. */
 INLINE int run_vectors(const int n_rows) {
 #if LANES == 16 || defined(__aarch64__)
   return n_rows == 1 ? RUN_VECTORS : n_rows <= 4 ? 4 : 2;
@@ -101,7 +102,8 @@ INLINE vf awq_codes(const uint8_t *words, int v, bool last_half) {
   const __m256i sign = _mm256_setr_epi32(0, 0, 0, 0, 0, 0, 0, INT32_MIN);
   return (vf)_mm256_cvtepi32_ps(_mm256_xor_si256(_mm256_and_si256(_mm256_set1_epi32(word), mask), sign));
 #else
-  /* An even vector has nibbles 0, 4, 1, 5. An odd one has 2, 6, 3, 7: a shift by 8 moves these there. */
+  /* An even vector has nibbles 0, 4, 1, 5. An odd one has 2, 6, 3, 7, which a shift by 8 bits moves to 0, 4,
+   * 1, 5. */
   uint32_t word;
   memcpy(&word, words + 4 * (v / 2), sizeof word);
   vi codes = ((vi){0} + (int32_t)(v % 2 ? word >> 8 : word)) & (vi){0xf, 0xf0000, 0xf0, 0xf00000};
@@ -120,7 +122,7 @@ INLINE vf awq_unit(void) {
 #endif
 }
 
-/* LANES bytes as floats. last_half: the vector is only half full: its first 8 bytes instead of 16. */
+/* LANES bytes as floats. last_half: only the first 8 of 16 bytes exist; the other lanes are 0. */
 INLINE vf bytes_load(const uint8_t *bytes, bool last_half) {
 #if LANES == 16
   uint64_t half;
@@ -211,8 +213,8 @@ INLINE void group_of(const Form form, const int n_vectors, const bool last_half,
     plain_group(form, n_vectors, last_half, w, g, scale, shift);
 }
 
-/* A prefetch cursor, FETCH_AHEAD bytes before use: it passes over the rows of a stretch of weights, line by
- * line, and then over the thread's next weights. Hardware prefetchers cannot follow the order of use, which
+/* A prefetch cursor, FETCH_AHEAD bytes before use: it fetches the rows of a stretch of weights, line by line,
+ * and then the thread's next weights. Hardware prefetchers cannot follow the order of use, which
  * is run by run of columns. */
 typedef struct {
   uintptr_t at, row_end; /* row_end: end of the used columns in the row of `at` */
@@ -395,8 +397,8 @@ INLINE void band_of_rows(const Form form, const Linear *linear, InputRows x, int
 #undef BAND
 }
 
-/* A few rows of x, band by band of weights; a band lies in one group. `one`: x has one
- * row; a compile-time constant, so that the prefetch cursor then stays in registers. */
+/* Multiplies a few rows of x, band by band of weights; a band lies in one group. `one`, true if x has one
+ * row, is a compile-time constant: with it the prefetch cursor stays in registers. */
 INLINE void grouped_few(const Form form, const bool one, const Linear *linear, InputRows x, int split,
                         int splits_end, int first, int n, NextWeights next, PartialSums y) {
   Columns w = columns_of(form, linear, first);
@@ -416,8 +418,8 @@ INLINE void grouped_few(const Form form, const bool one, const Linear *linear, I
   }
 }
 
-/* panel[i - begin][0 .. UNIT) = the weights of UNIT columns, inputs [begin, end); half: only half of the
- * columns exist; the others have scales, and so weights, of 0. */
+/* panel[i - begin][0 .. UNIT) = the weights of UNIT columns for inputs [begin, end). half: only half of the
+ * columns exist; the others get scales, and so weights, of 0. */
 INLINE void unpack_unit(const Form form, const bool half, Columns w, int begin, int end, float *panel) {
   for (int i = begin; i < end;) {
     vf scale[UNIT_VECTORS], shift[UNIT_VECTORS];

@@ -70,7 +70,7 @@ static void copy_keys(CopyDirection direction, const KvHead *kv, TokenRange rang
   }
 }
 
-/* Copies a range of values, and of their scales if `scales` is not NULL. */
+/* Copies a range of values, and their scales if `scales` is not NULL. */
 static void copy_values(CopyDirection direction, const KvHead *kv, TokenRange range, uint8_t *rows,
                         uint8_t *scales) {
   const size_t row = (size_t)kv->head_dim * kv_number_bytes(kv->type),

@@ -144,7 +144,7 @@ static int64_t unit_at(const MatmulWork *work, const Linear *w, int64_t at) {
   return at_line ? unit - unit % n_blocks % LINE_UNITS : unit;
 }
 
-/* Cuts bytes [from, to) of the matrices, laid end to end, into stretches. Returns their number. */
+/* Cuts bytes [from, to) of the matrices, laid end to end, into stretches. Returns the number of stretches. */
 static int cut_work(const MatmulWork *work, int64_t from, int64_t to, Stretch *stretches) {
   int n = 0;
   float *parts = work->state->scratch.parts;
@@ -320,8 +320,8 @@ static void run_few(MatmulWork *work) {
   run_in_parallel(work->state, run_share, work);
 }
 
-/* True if threads may divide w's matmul with a few rows by outputs, without partial sums. Not LINEAR_INT8:
- * the rows must be rounded first. */
+/* True if threads may divide w's matmul with a few rows by outputs, without partial sums. LINEAR_INT8 is
+ * excluded, since its rows must be rounded first. */
 static bool is_shared_by_outputs(const Linear *w) {
   return matmul_by_outputs(w) && w->kind != LINEAR_INT8;
 }
@@ -495,7 +495,7 @@ static OtherProduct other_product(const MatmulGroup *group, const Linear *linear
   return (OtherProduct){linear, group->x, group->x_stride, group->n_rows, NULL};
 }
 
-/* Lets another device compute the first groups, as many as it accepts. Returns their number. */
+/* Lets another device compute the first groups, as many as it accepts, and returns how many. */
 static int multiply_elsewhere(const BackendState *state, const MatmulGroup *groups, int n_groups) {
   const InputSink *sink = state->scratch.inputs;
   OtherProduct products[MAX_MATRICES];

@@ -166,8 +166,8 @@ Status cpu_load(const Model *model, const BackendOptions *options, BackendModel 
   return STATUS_OK;
 }
 
-/* The name of the instruction set alone: sets differ in rounding and in the order of sums; threads and chunks
- * change no bit. */
+/* The name of the instruction set is enough: threads and chunks change no bit, but instruction sets differ in
+ * rounding and in the order of sums. */
 Status cpu_arithmetic(const BackendModel *loaded, char *out, size_t size, Error *err) {
   snprintf(out, size, "%s", loaded->kernels->name);
   return STATUS_OK;

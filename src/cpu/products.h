@@ -1,6 +1,6 @@
 /* products.h - matrices that a device has no memory for, multiplied by the CPU on its behalf.
  *
- * The weights stay in the Model's memory, as the checkpoint has them. All but open and close neither
+ * The weights stay in the Model's memory and are not copied. Functions other than open and close neither
  * allocate nor fail, so they may run as host functions of a CUDA stream, one at a time. A row's results have
  * the bits of the CPU backend, whatever the other rows and the number of threads. */
 #pragma once
@@ -35,7 +35,8 @@ void cpu_products_stacked(CpuProducts *products, int layer, const int *which, in
 /* y = g(Wgate x + bias, Wup x + bias). config.h, "Activation", defines g. */
 void cpu_products_gated(CpuProducts *products, int layer, ProductRows rows);
 
-/* y = sum over i, in order, of weights[row][i] (Wdown g + bias) of expert ids[row][i], g as above; with
- * scales_input the weight multiplies x. ids, weights: [n_rows][n_chosen]; a wrong id means expert 0. */
+/* y = sum over i, in order, of weights[row][i] * (Wdown g + bias), with the matrices of expert ids[row][i]
+ * and g as in cpu_products_gated(). With scales_input the weight multiplies x instead. ids, weights:
+ * [n_rows][n_chosen]; a wrong id means expert 0. */
 void cpu_products_experts(CpuProducts *products, int layer, const int *ids, const float *weights,
                           ProductRows rows);

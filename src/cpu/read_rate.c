@@ -1,6 +1,7 @@
 /* read_rate.c - measures memory bandwidth, the limit of a decode step.
  *
- * Called by: `auk bench` through cpu_backend.probe. A model that fits into the caches is read faster. */
+ * Called by: `auk bench` and `auk inspect --gpu-memory` through cpu_backend.probe. A model that fits into
+ * the caches is read faster. */
 #include <stdlib.h>
 
 #include "base/clock.h"
@@ -10,8 +11,9 @@
 
 enum { PASSES = 3, LANES = 8, PART = 4096 };
 
-/* Bytes to read: more than the largest caches, which have some 100 MB in all and some 12 MB per core. Rates
- * under a sanitizer mean nothing, so there the sizes keep tests fast. */
+/* Bytes to read: thread_bytes for each thread, since the largest caches have some 12 MB per core; at least
+ * least_bytes, since one core may use a cache of some 100 MB alone. Rates under a sanitizer mean
+ * nothing, so there the sizes keep tests fast. */
 #ifdef __SANITIZE_ADDRESS__
 static const size_t least_bytes = (size_t)1 << 20, most_bytes = (size_t)4 << 20;
 #else
@@ -50,7 +52,7 @@ Status cpu_measure_machine(const BackendOptions *options, MachineRates *rates, E
   uint64_t *words;
   TRY(NEW(words, n, "memory to read", err));
   touch(words, n, n_threads);
-  uint64_t odd = 0; /* stays 0: in 0 .. n - 1, n a multiple of 4, each bit is set an even number of times */
+  uint64_t odd = 0; /* stays 0: in 0 .. n - 1, with n % 4 == 0, each bit is set an even number of times */
   for (int pass = 0; pass < PASSES; pass++) {
     const double start = clock_ms();
     odd |= fold(words, n, n_threads);

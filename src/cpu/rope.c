@@ -45,7 +45,7 @@ void cpu_place_rows(BackendState *state, TokenRange range) {
   }
 }
 
-/* Applies the model's q or k norm, if any, RoPE and `scale` to the heads of a row. */
+/* Applies RoPE, `scale` and the q or k norm (if the model has one) to the heads of a row. */
 static void norm_rope_heads(const BackendState *state, const LayerConfig *layer, const float *norm, int row,
                             int n_heads, float scale, float *heads) {
   const ModelConfig *config = &state->loaded->model->config;

@@ -23,8 +23,8 @@ enum {
 };
 
 /* A waiting thread first spins, then yields its core for awake_ms, then sleeps. If a yield took lost_ms or
- * more, cores are scarce: a spinning thread may keep the awaited thread from running. So for crowded_ms all
- * waits are short. */
+ * more, cores are scarce: a spinning thread may keep the awaited thread from running. So for crowded_ms
+ * waiting threads spin only SHORT_SPINS times, and then sleep without yielding. */
 #if defined(__x86_64__)
 enum { SPINS = 4096, SHORT_SPINS = 256 }; /* a spin takes some 25 ns */
 #else

@@ -93,7 +93,7 @@ typedef struct {
 /* Receives the inputs of matrices as a step computes them, for statistics (src/quantize). take() gets the
  * rows of x that n matrices are about to read; x belongs to the step. If take() returns false, the step need
  * compute neither the products nor what depends on them. multiply() has another device compute all n products
- * and returns true. If it is NULL or returns false, the backend computes them. */
+ * and returns true. If multiply is NULL or returns false, the backend computes them. */
 typedef struct {
   void *user;
   bool (*take)(void *user, const Linear *const *linears, int n, const float *x, size_t stride, int n_rows);
@@ -126,11 +126,11 @@ typedef struct {
   /* [n_tokens]; NULL: the token that sample() picked last, on the device. With `parts` TOKEN_PICKED is the
    * token that sample_rows() picked last for the row's sequence. */
   const int32_t *ids;
-  int n_logit_rows; /* rows whose logits are wanted: the last ones, or with parts logit_rows; 0: none */
+  int n_logit_rows; /* how many rows have logits: the last rows, or with `parts` logit_rows; 0: none */
   const int32_t *logit_rows; /* [n_logit_rows] ascending */
   int first_logit;           /* without parts: the first row with logits, for OP_LOGITS; set by forward() */
-  /* In a drafter's step: the row of the target's states for the first token (OP_DRAFT_EMBED); -1: the state
-   * is what the drafter's previous step left (DFlash reads none). */
+  /* In a drafter's step: the row of the target's states for the first token (OP_DRAFT_EMBED). -1: the drafter
+   * takes the state that its previous step left. DFlash's embedding reads no state. */
   int states;
   const TapList *taps; /* StateOptions.taps if the step is to keep them, else NULL */
   /* After the step only its logits and the layers' caches are read. So the last layer may leave rows without
@@ -141,8 +141,8 @@ typedef struct {
   int n_kept;
 } TokenRange;
 
-/* How a step of up to 8 rows runs: the form measured as fastest; one kernel for each operation; or one fused
- * kernel for the whole step (an error where the model has none for one row). */
+/* How a step of up to 8 rows runs: the form measured as fastest; the operations' separate kernels; or one
+ * fused kernel for the whole step (an error where the model has none for one row). */
 typedef enum { DECODE_AUTO, DECODE_KERNELS, DECODE_FUSED } DecodeStep;
 
 /* How the GPUs that share a model add up their results. SUMS_AUTO is SUMS_MEMORY where the GPUs reach each
@@ -153,12 +153,14 @@ typedef enum { SUMS_AUTO, SUMS_MEMORY, SUMS_NCCL } SplitSums;
 typedef void (*LoadProgress)(void *user, size_t done, size_t total);
 
 /* Where load() puts weights. If a device has memory of its own, weights that do not fit there stay in the
- * host's memory: first experts of the last layers, then all matrices of the last layers. */
+ * host's memory: at first the experts of the last layers, then the last layers' other matrices. */
 typedef struct {
   size_t weights;    /* bytes of the device's memory that load() takes */
   size_t free_bytes; /* free bytes of that memory; on a CPU, mapped weights count as free */
   size_t on_host;    /* bytes of weights that stay in the host's memory though the device has its own */
-  /* How many of the last layers have their experts in the host's memory; how many have all matrices there. */
+  /* host_experts: how many of the last layers have their experts in the host's memory. host_layers: how many
+   * of the last layers also have their other matrices there, except the matrices from HELD_ON_DEVICE on
+   * (model/layers.h). */
   int host_experts, host_layers;
   /* Bytes of copies of weights that make long prompts faster (BackendOptions.copies), not among `weights`. */
   size_t copies;
@@ -173,7 +175,7 @@ typedef struct {
   struct Ranks *ranks;     /* CUDA: the processes that share the model, this process among them; or NULL */
   int ranks_rank;          /* the rank of this process */
   size_t ranks_free_bytes; /* the least free bytes of any rank's GPU */
-  size_t weight_bytes;     /* CUDA: the most bytes of a GPU's memory that weights may take; 0: all of it */
+  size_t weight_bytes;     /* CUDA: the most bytes of a GPU's memory that weights may take; 0: no limit */
   bool int8_activations;   /* CUDA: quantised layers multiply int8 activations (W4A8) */
   bool copies;             /* CUDA: load() makes the copies of DeviceMemory.copies, too */
   bool no_graphs;          /* CUDA: launch every step kernel by kernel */
@@ -193,8 +195,8 @@ typedef struct {
   KvType kv;
   int n_slots; /* recurrent states that state_save() can keep; 0 unless the model has such a state */
   /* For several sequences: they share n_pages pages, each of the backend's page_tokens positions, in place of
-   * a cache of n_ctx. Each sequence has a page table and, if the model is recurrent, a recurrent state. 0:
-   * one sequence, whose positions lie one after another. */
+   * a cache of n_ctx. Each sequence has a page table and, if the model is recurrent, a recurrent state.
+   * n_sequences 0: one sequence, whose positions lie one after another. */
   int n_sequences, n_pages;
   /* For several sequences: a row gets the same bits whatever rows of other sequences are in its step, and
    * however its prompt is divided into steps. With recurrent states, each step but the last of a prompt must
@@ -204,8 +206,8 @@ typedef struct {
   StatesType states;       /* for several sequences; else STATES_F32 */
   TapList taps;            /* the layers after which steps may keep the residual stream (TokenRange.taps) */
   const InputSink *inputs; /* outlives the state; NULL: none. Only a backend with carry() heeds it. */
-  /* The target's state, for a drafter whose layers use the target's keys and values (DRAFT_ASSISTANT). It
-   * has one sequence and a cache of the same type, and outlives the drafter's. NULL: any other model. */
+  /* The target's state, for a drafter whose layers use the target's keys and values (DRAFT_ASSISTANT). It has
+   * one sequence and a cache of the same type, and outlives the drafter's state. NULL: any other model. */
   const BackendState *target;
 } StateOptions;
 
@@ -217,7 +219,7 @@ typedef struct Backend {
   const char *name;          /* "cpu", "cuda" */
   const BackendProbe *probe; /* for bench and inspect: probe.h */
   int chunk;                 /* default number of tokens of a prefill step */
-  double row_cost;           /* extra time of one more row in a step of few rows; a step of one row is 1 */
+  double row_cost;           /* extra time of a row in a step of few rows; unit: a step of one row */
   /* Returns [GUESS_ROWS + 1]: entry n is the extra time of n more rows; the unit is the time of a step of one
    * row. For a device whose steps are not timed (guessing.h), so that every run computes the same rows.
    * NULL: n * row_cost. */
@@ -254,7 +256,7 @@ typedef struct Backend {
   Status (*read_logits)(BackendState *state, int row, float *out, Error *err);
 
   /* Copies the keys and values of a range, of any length within n_ctx, in a layer with a cache of its own.
-   * The host has room for n >= range.n_tokens tokens, the range's first, in this layout: keys
+   * `host` has room for n >= range.n_tokens tokens; those of the range come first. Its layout: keys
    * [n_cache_heads][n][head_dim] of the cache's type and, with KV_Q8, their scales
    * [n_cache_heads][n][kv_key_scales()]; then values [n_cache_heads][n][head_dim] and their scales
    * [n_cache_heads][n]. With KV_Q8 a GPU stores q + 128 where a CPU stores q. Threads may copy from the host
@@ -267,7 +269,7 @@ typedef struct Backend {
 
   /* Computes a whole step, from ids to the logits of its last n_logit_rows rows. The results are those of the
    * operations up to rounding. *done is false if the device has no kernel for this step: the operations then
-   * compute it. NULL: they always do. */
+   * compute it. NULL: the operations compute every step. */
   Status (*fused_step)(BackendState *state, TokenRange range, bool *done, Error *err);
   /* For a device that records steps and replays them (CUDA graphs); NULL: it does not. begin_step() comes
    * before the operations. It either replays the whole step and sets *replayed (neither operations nor
@@ -297,14 +299,14 @@ typedef struct Backend {
   Status (*state_restore)(BackendState *state, int slot, Error *err);
   Status (*state_copy)(BackendState *state, CopyDirection direction, int slot, int layer, void *host,
                        Error *err);
-  /* For several sequences (StateOptions.n_sequences); calls run in the order of steps. page_tokens 0: none.
-   * set_pages() puts pages[0 .. n) into a sequence's page table, from its entry `first` on: entry i is the
-   * page of positions i * page_tokens on. Sequences may share a page that no step writes to. copy_page()
-   * copies the keys and values of one page to another, in all layers. sample_rows() picks ids[i] by
-   * samplers[i] from row i of the logits, for i < n; samplers[i] NULL: no pick. With ids NULL sample_rows()
-   * does not wait for the picks; the samplers then have no mask and no penalties. take_rows() waits for the
-   * oldest such call and writes its ids. At most two such calls may be outstanding. take_rows NULL: ids is
-   * never NULL. */
+  /* For several sequences (StateOptions.n_sequences); calls run in the order of steps. page_tokens 0: not
+   * supported. set_pages() puts pages[0 .. n) into a sequence's page table, from its entry `first` on: entry
+   * i is the page of positions i * page_tokens on. Sequences may share a page that no step writes to.
+   * copy_page() copies the keys and values of one page to another, in all layers. sample_rows() picks ids[i]
+   * by samplers[i] from row i of the logits, for i < n; samplers[i] NULL: no pick. With ids NULL
+   * sample_rows() does not wait for the picks; the samplers then have no mask and no penalties. take_rows()
+   * waits for the oldest such call and writes its ids. At most two such calls may be outstanding. take_rows
+   * NULL: ids is never NULL. */
   int page_tokens;
   int sequences; /* more sequences than this at once give hardly more tokens a second */
   Status (*set_pages)(BackendState *state, int sequence, int first, const int32_t *pages, int n, Error *err);
@@ -317,7 +319,7 @@ typedef struct Backend {
    * draft_move() copies a row. draft_context(), for DRAFT_DFLASH, makes keys and values of all layers from
    * the rows that begin at range.states, and appends them to the cache. A row of a later step attends to the
    * whole cache and to all rows of its step. draft_step() computes a drafter's whole step, or sets *done to
-   * false; it may be NULL. The other three NULL: not supported. */
+   * false; it may be NULL. If the other functions are NULL, the backend supports no drafters. */
   Status (*draft_take)(BackendState *state, BackendState *target, int row, int n, const int *taps, int to,
                        Error *err);
   Status (*draft_move)(BackendState *state, int from, int to, Error *err);

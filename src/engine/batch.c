@@ -2,7 +2,7 @@
  *
  * Always true: ids[0 .. n_past) of a sequence are the tokens whose keys and values are in its pages; a page
  *              that two sequences use is full and computed; the sequences in use are in order of age;
- *              nothing allocates after batch_open().
+ *              after batch_open() only open_slot() allocates.
  *
  * Pipelining (`overlaps`): a GPU gets step n + 1, which already holds the token picked in step n, before the
  * host passes that token to the sink (SEQUENCE_LATE). If the answer then ends, the row in step n + 1 is
@@ -61,7 +61,7 @@ struct Batch {
   int n_table;   /* pages that n_ctx tokens take */
   bool shares;   /* sequences share pages: the model has no recurrent state */
   bool overlaps; /* the host handles step n while step n + 1 is computed; then there are no guesses */
-  int n_ahead;   /* steps whose picks the backend's take_rows() has yet to give: the last ones */
+  int n_ahead;   /* number of last steps whose picks the backend's take_rows() has yet to give */
   int n_guesses;
   bool guess_always;
   DrafterPool drafters;
@@ -105,7 +105,7 @@ static Sequence *next_slot(const Batch *b) {
   return b->idle[b->sizes.n_sequences - b->n_active - 1];
 }
 
-/* Allocates what a slot holds, when it is first used: of 1,024 slots it takes some 25 ms. */
+/* Allocates what a slot holds when it is first used: for 1,024 slots this takes some 25 ms. */
 static Status open_slot(const Batch *b, Sequence *s, Error *err) {
   static const SamplerSettings greedy = {.top_p = 1, .repetition_penalty = 1};
   if (!s->ids) TRY(NEW(s->ids, (size_t)b->sizes.n_ctx + 1, "ids of a sequence", err));
@@ -347,7 +347,7 @@ static Status append_page(Batch *b, Sequence *s, int page, Error *err) {
   return STATUS_OK;
 }
 
-/* The text before the sequence's next page: all its pages. PRECOND they are full */
+/* The text before the sequence's next page: all its pages. PRECOND all its pages are full */
 static PagesBefore before_next(const Sequence *s) {
   return (PagesBefore){s->pages, s->n_pages, s->long_rope};
 }
@@ -404,7 +404,7 @@ static Status share_pages(Batch *b, Sequence *s, bool *later, Error *err) {
 }
 
 /* Lets other sequences find n tokens, from position `at` on, in the sequence's last page. With `invariant`
- * they share only tokens of the prompt. */
+ * sequences share only tokens of prompts. */
 static void offer_tokens(Batch *b, Sequence *s, int at, int n) {
   if (n > 0 && s->ids[at + n - 1] == TOKEN_PICKED) n--; /* learn_token() offers it */
   if (n > 0 && (!b->sizes.invariant || at < n_prompt_tokens(s)))
@@ -457,8 +457,8 @@ static bool take_back_youngest(Batch *b, const Sequence *s) {
  * the tokens that its answer lacks. The answer's length is taken as the mean of the answers that ended
  * (s->n_expected before one ended). Half, because others end meanwhile and give their pages back. Simulated
  * with answers of one length, of exponential and of log-normal lengths, and twice as many sequences as fit
- * with whole answers: 0 to 7% of the rows are computed again. With room for the tokens that a sequence has
- * alone, it would be 12 to 31%; with room for the whole answer, 0 to 22%. */
+ * with whole answers: 0 to 7% of the rows are computed again. With room only for the tokens that a
+ * sequence already has, it would be 12 to 31%; with room for the whole answer, 0 to 22%. */
 static int coming_pages(const Batch *b, const Sequence *s) {
   const double mean = b->n_ended > 0 ? b->n_of_ended / b->n_ended : s->n_expected;
   const int limit = request_context(&s->run.request, b->sizes.n_ctx),
@@ -468,7 +468,7 @@ static int coming_pages(const Batch *b, const Sequence *s) {
   return batch_pages(b->backend, s->n_ids + rest < limit ? s->n_ids + rest : limit) - s->n_pages;
 }
 
-/* Sets n_room; negative if sequences with pages are expected to need more than there are. */
+/* Sets n_room; negative if sequences with pages are expected to need more pages than are free. */
 static void find_room(Batch *b) {
   b->n_room = page_pool_free(b->pool);
   for (int i = 0; i < b->n_active; i++)
@@ -510,8 +510,8 @@ static bool is_prefilled(const Sequence *s) {
   return s->n_past < n_prompt_tokens(s) && s->n_ids - s->n_past > 1;
 }
 
-/* With `invariant`, true if the sequence's next rows are of its prompt. A step never mixes these with rows of
- * the answer: different kernels compute them. Without `invariant` the step may mix them, and this is
+/* With `invariant`, true if the sequence's next rows are of its prompt. A step never mixes these with rows
+ * of the answer, which other kernels compute. Without `invariant` a step may mix them, and the result is
  * false. */
 static bool is_of_prompt(const Batch *b, const Sequence *s) {
   return b->sizes.invariant && s->n_past < n_prompt_tokens(s);
@@ -594,7 +594,7 @@ static Status plan_step(Batch *b, Error *err) {
       if (is_idle(s)) continue;
       choose_rope(b, s); /* a generating sequence may then have to be prefilled again */
       if (s->n_rows > 0 || is_prefilled(s) != prompts) continue;
-      /* A row is left for each generating sequence after this one. */
+      /* Reserves a row for each generating sequence after this one. */
       const int most = prompts ? paced_rows(b) : b->sizes.max_chunk - --n_generating;
       TRY(plan_sequence(b, s, most - b->n_rows, &n_logits, err));
     }
@@ -775,8 +775,8 @@ static Status take_guessed(Batch *b, const EngineJob *job, int n_logit_rows, Err
   }
 }
 
-/* Gives a drafter to each sequence that is not scored. If there are fewer drafters than sequences, none has
- * one: steps are then full without guesses. */
+/* Gives a drafter to each sequence that is not scored. If there are fewer drafters than sequences, no
+ * sequence gets one: steps are then full without guesses. */
 static void lend_drafters(Batch *b) {
   const bool enough = b->n_active <= b->drafters.n;
   for (int i = 0; i < b->n_active; i++) {

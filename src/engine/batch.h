@@ -17,11 +17,11 @@
  *
  * From each state a sequence leaves with done() if its answer ends, fails or is interrupted.
  *
- * Where a backend gives a row the same bits with any other rows (the CPU; a GPU with StateOptions.invariant),
- * each answer is what it would be alone. With `invariant` a row has other bits by the kernels for single rows
- * than by those for prompts. Rows of answers and guesses always take the first, even if they are forced, or
- * computed again after their pages were given back. Rows of prompts always take the second. So sequences
- * share only pages of prompts. */
+ * Where a backend gives a row the same bits with any other rows (the CPU; a GPU with
+ * StateOptions.invariant), each answer is what it would be alone. With `invariant` the kernels for single
+ * rows give a row other bits than the kernels for prompts. Rows of answers and guesses always take the
+ * kernels for single rows, even if they are forced, or computed again after their pages were given back.
+ * Rows of prompts always take the kernels for prompts. So sequences share only pages of prompts. */
 #pragma once
 
 #include "engine/request.h"

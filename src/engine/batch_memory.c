@@ -5,8 +5,9 @@
 
 /* For scores, at least this many rows of a step (or max_chunk, if that is less) can have logits. */
 enum { LOGIT_ROWS = 32 };
-/* Many sequences take memory from pages, for recurrent states and rows of logits. So more than FEW_SEQUENCES
- * need room for records of SHORT_TOKENS tokens each. Fewer need less: they may share a long prompt. */
+/* Sequences take memory that pages could have, for recurrent states and rows of logits. So more than
+ * FEW_SEQUENCES are opened only if records of SHORT_TOKENS tokens fit for each. FEW_SEQUENCES or fewer are
+ * opened without this, since they may share a long prompt. */
 enum { FEW_SEQUENCES = 256, SHORT_TOKENS = 512 };
 
 int batch_pages(const Backend *backend, int n_tokens) {
@@ -86,7 +87,7 @@ static size_t drafter_bytes(const BatchOptions *options, const StateOptions *siz
   return n > 0 && (draft->on_device || !backend->memory) ? n * draft->bytes(draft->user, sizes->n_ctx) : 0;
 }
 
-/* Bytes of the host's memory that batch_open() takes for itself. */
+/* Bytes of the host's memory that a batch takes beside its state and drafters when every slot is in use. */
 static size_t own_bytes(const StateOptions *sizes, const Backend *backend, const ModelConfig *config) {
   const size_t n_ctx = (size_t)sizes->n_ctx, ids = (n_ctx + 1) * sizeof(int32_t),
                table = (n_ctx / (size_t)backend->page_tokens + 1) * sizeof(int32_t);

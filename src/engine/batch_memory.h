@@ -22,7 +22,8 @@ bool batch_has_states(const Backend *backend, const ModelConfig *config);
 int batch_guesses(const BatchOptions *options, const Backend *backend, const ModelConfig *config);
 int batch_drafters(const BatchOptions *options, const Backend *backend, const ModelConfig *config);
 
-/* Bytes that batch_open() takes of the memory that the backend computes in, drafters included. */
+/* Bytes that a batch with every slot in use takes of the memory that the backend computes in, drafters
+ * included. */
 size_t batch_bytes(const BatchOptions *options, const Backend *backend, const ModelConfig *config);
 
 /* The options for n sequences with the fewest pages: as many as one context needs. */
@@ -39,7 +40,7 @@ int batch_most_sequences(const BatchOptions *options, const Backend *backend, co
 int batch_usual_sequences(const BatchOptions *options, const Backend *backend, const ModelConfig *config,
                           size_t bytes);
 
-/* The number of pages to open for options->n_sequences sequences: a whole context for each, or as many as fit
- * into `bytes`, but at least those of one context. */
+/* The number of pages to open for options->n_sequences sequences: enough for a whole context each, or as many
+ * as fit into `bytes` if these are fewer, but at least enough for one context. */
 int batch_most_pages(const BatchOptions *options, const Backend *backend, const ModelConfig *config,
                      size_t bytes);

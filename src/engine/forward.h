@@ -10,7 +10,7 @@ Status forward_check_ids(const ModelConfig *config, const char *name, const int3
  * Release with program_release(), also after a failure. */
 Status forward_prepare(const Backend *backend, const ModelConfig *config, Program *program, Error *err);
 
-/* Computes operations first .. end - 1 of the program, all of one layer, for the rows of a step. range.ids
+/* Computes operations first .. end - 1 of the program, which belong to one layer, for a step. range.ids
  * are the step's tokens. rows[n_tokens][carried_floats()]: what the operation before `first` handed over
  * (Backend.carry()); NULL: the embedding. Only this layer's cache or recurrent state changes. PRECOND
  * backend->carry */

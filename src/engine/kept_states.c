@@ -16,8 +16,8 @@ int kept_states_find(const KeptStates *kept, int n) {
 }
 
 /* The cost of losing a slot's state: the tokens from the state before it (or 0) to the next one (or `end`),
- * divided by 1 + (end - pos). Later states are worth more: texts return to them more often. `turn`:
- * eightfold. */
+ * divided by 1 + (end - pos). Later states are worth more: texts return to them more often. For a state with
+ * `turn` the cost is eightfold. */
 static double worth(const KeptStates *kept, int slot, int end) {
   const int pos = kept->pos[slot], before = kept_states_find(kept, pos - 1);
   int next = end;

@@ -18,13 +18,13 @@ enum {
 typedef struct {
   int n_slots;                /* 0: the model has no recurrent state */
   int pos[MAX_KEPT_STATES];   /* tokens that the state in a slot has seen; 0: the slot is free */
-  bool turn[MAX_KEPT_STATES]; /* kept longer: a likely place to go on from (session.h), or restored */
+  bool turn[MAX_KEPT_STATES]; /* kept longer: texts often go on there (session.h), or it was restored */
 } KeptStates;
 
 /* The number of slots for states of `bytes` each. */
 int kept_states_slots(unsigned long long bytes);
 
-/* The slot of the state after the most tokens, but no more than n; -1: none. */
+/* The slot of the kept state that has seen the most tokens, up to n; -1: there is no such state. */
 int kept_states_find(const KeptStates *kept, int n);
 
 /* Makes room for the state after pos > 0 tokens and returns its slot, or -1 if it is kept already. PRECOND no

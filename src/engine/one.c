@@ -16,9 +16,9 @@ static int n_prompt(const One *o) {
 
 /* --- the part of a prompt that is computed already */
 
-/* Keeps only those of the session's tokens that the request's owner would have computed in the same steps in
- * a session of its own. These are all tokens if they are this owner's, or if a row's bits do not depend on
- * its step. Otherwise they are whole chunks of a prompt from the first token on. */
+/* Keeps only tokens that the request's owner would have computed in the same steps in a session of its own.
+ * All tokens stay if they are this owner's, or if a row's bits do not depend on its step. Otherwise whole
+ * chunks of a prompt stay, from the first token on. */
 static void keep_what_is_same(One *o) {
   Session *session = o->session;
   const bool is_own = o->owner == o->run.request.owner;
@@ -27,7 +27,7 @@ static void keep_what_is_same(One *o) {
     int common = session_common(session, o->ids, n);
     if (common > o->n_plain) common = o->n_plain;
     session_keep(session, common - common % o->chunk);
-    /* With a remainder, the last kept recurrent state lies within a chunk. */
+    /* A remainder means that the last kept recurrent state lies within a chunk. Then no tokens stay. */
     if (session_common(session, o->ids, n) % o->chunk) session_keep(session, 0);
   }
   if (!is_own) session_forget_guesses(session);

@@ -6,7 +6,7 @@
  * so that a cache touches no more memory than its sequences once needed at the same time.
  *
  *   page 3: [32 tokens]     ->   page 8: [32 tokens]   ->  page 1: [5 tokens]    one sequence
- *                           ->   page 6: [20 tokens]                             another, with page 3 too
+ *                           ->   page 6: [20 tokens]                             another, also with page 3
  *
  * A page is found by a hash of all tokens before its own. Other tokens with the same hash can be constructed.
  * So the parents' tokens are compared as well, unless the parents are the same pages.
@@ -52,7 +52,7 @@ void page_pool_computed(PagePool *pool, int page);
 typedef struct {
   int page;     /* -1: no page has computed tokens that agree */
   int n_tokens; /* how many of the page's first tokens agree and are computed */
-  int n_coming; /* the most tokens that agree in any page, if those that this step computes count as well */
+  int n_coming; /* the most tokens that agree in any page, tokens that this step computes included */
 } PageMatch;
 
 /* The page after `text` whose computed tokens agree longest with ids[0..n). */

@@ -19,8 +19,8 @@ enum { MOST_BEST = 100 }; /* largest n_best: how many likely tokens are reported
 /* The sink's reply to a token; zeroed before each call. */
 typedef struct {
   bool stop; /* ends the answer, with FINISH_STOP */
-  /* [n_forced] Tokens that come next, instead of the model's. The array stays valid until the sink has had
-   * its last token. A later reply's array replaces the tokens that are left of this one. */
+  /* [n_forced] Tokens that come next, instead of the model's. The array stays valid until the sink has got
+   * the last of them. A later reply's array replaces the tokens that are left of this one. */
   const int32_t *forced;
   int n_forced;
 } TokenReply;
@@ -70,10 +70,10 @@ typedef struct {
   TokenSink sink;
   double *log_p; /* [n_scored] in place of an answer: the last n_scored ids' natural log-probabilities */
   int n_scored;
-  int n_ctx; /* limit of this sequence's tokens; 0, or more than the engine's n_ctx: that n_ctx */
-  /* True: the caller (`owner`) has one request at a time. An idle engine with a session computes the request
-   * there, with the same bits as a process of the caller's own. Tokens that the session holds for one owner
-   * never change a bit of another owner's answer. */
+  int n_ctx; /* limit of this sequence's tokens; 0, or above the engine's n_ctx: the engine's n_ctx */
+  /* True: the caller (`owner`) has one request at a time. An idle engine that has a session computes the
+   * request in the session, with the same bits as a process of the caller's own. Tokens that the session
+   * holds for one owner never change a bit of another owner's answer. */
   bool alone;
   const void *owner;
   /* [n_base] The common beginning of many prompts, or NULL. A session computes these tokens by themselves, in
@@ -81,10 +81,9 @@ typedef struct {
   const int32_t *base;
   int n_base;
   /* Asked before each step; NULL: always TURN_GO. For a sink that learns its reply only later, as over a
-   * socket. turn() puts forced tokens into the zeroed reply; allow() has the mask. TURN_WAIT: the sequence
+   * socket. turn() puts forced tokens into the zeroed reply; masks come from allow(). TURN_WAIT: the sequence
    * has no row in this step, but a session goes on with its prompt. TURN_END: the sequence ends with
-   * FINISH_INTERRUPTED. In a batch, a sequence with turn() has no guesses if it has masks or forced
-   * tokens. */
+   * FINISH_INTERRUPTED. In a batch, a sequence with turn() has no guesses if it has allow() or may_force. */
   EngineTurn (*turn)(void *user, TokenReply *reply);
   void *user;   /* for the sink, turn(), and allow() and score() of `generate` */
   void *record; /* the caller's: what the request is for */
@@ -114,8 +113,9 @@ typedef struct {
   const volatile int *interrupted;                  /* or NULL */
   void *user;
   /* Called after a step that computed a part of a request's prompt; in a session also before the first step.
-   * `done` of `total` tokens are computed. When all are, n_reused and prefill_ms of the result are set, and
-   * no token has been passed on yet. May be NULL. */
+   * `done` of `total` tokens are computed. Once the prompt is complete, n_reused and prefill_ms of the result
+   * are set. A session also calls progress() while it computes the base, or its own tokens again
+   * (session_watch()); `total` is then their number. May be NULL. */
   void (*progress)(void *user, const EngineRequest *request, const EngineResult *result, int done, int total);
   /* Before each step, for what comes from outside; may_wait: turn() of every remaining sequence said
    * TURN_WAIT. May be NULL if no request has a turn(). */

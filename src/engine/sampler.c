@@ -275,8 +275,8 @@ static uint64_t weight_sum(const Sampler *s) {
   return sum;
 }
 
-/* Keeps each candidate whose predecessors in the ranking sum to less than `limit`. The sum is of weights;
- * `weights` NULL: of candidates. PRECOND 0 < limit <= the sum of all */
+/* Keeps each candidate whose predecessors in the ranking have a sum of weights below `limit`. weights NULL:
+ * each candidate counts as 1. PRECOND 0 < limit <= the sum over all candidates */
 static void cut_ranking(Sampler *s, const uint64_t *weights, uint64_t limit) {
   static const struct { int shift, bits; } levels[] = {{21, 11}, {10, 11}, {0, 10}};
   uint32_t key = 0;   /* the known upper bits of the key at which the cut lies */

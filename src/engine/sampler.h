@@ -43,8 +43,9 @@ void sampler_count_token(Sampler *sampler, int32_t id, bool generated);
  * NULL: all tokens. The mask stays the caller's and unchanged while picks are made with it. */
 void sampler_allow(Sampler *sampler, const uint64_t *mask);
 const uint64_t *sampler_allowed(const Sampler *sampler);
-/* Picks from logits[vocab_size] and counts one draw, but does not count the token as seen. STATUS_FAILED, so
- * that a broken model does not produce text: an allowed logit is NaN or +infinity, or none is finite. */
+/* Picks from logits[vocab_size] and counts one draw, but does not count the token as seen. STATUS_FAILED
+ * if an allowed logit is NaN or +infinity, or if none is finite, so that a broken model does not produce
+ * text. */
 Status sampler_pick(Sampler *sampler, const float *logits, int32_t *id, Error *err);
 
 /* For a device that picks by itself: the settings, the number of its next draw, and the seen tokens. */

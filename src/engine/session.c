@@ -2,12 +2,12 @@
  *
  * Always true: ids[0 .. n_past) are exactly the tokens whose keys and values are in the cache. The sampler
  *              has seen the same tokens, except between session_keep() and session_rewind(). n_past <=
- *              n_ctx. logits_row is the row of the last token's logits, or -1 if the state has none. With
- *              has_last, `last` holds these logits. Nothing here allocates after session_open(). A step that
- *              fails leaves n_past as it was; keys and values that it wrote before n_past equal the old ones.
- *              The backend's recurrent state may belong to another position; settle() brings it to n_past
- *              before a step. The last step has also computed the guesses of `drafting` from n_right on. They
- *              follow the session's tokens, and their logits are the rows after logits_row. */
+ *              sizes.n_ctx. logits_row is the row of the last token's logits, or -1 if the state has none.
+ *              With has_last, `last` holds these logits. Nothing here allocates after session_open(). A step
+ *              that fails leaves n_past as it was; keys and values that it wrote before n_past equal the old
+ *              ones. The backend's recurrent state may belong to another position; settle() brings it to
+ *              n_past before a step. The last step has also computed the guesses of `drafting` from n_right
+ *              on. They follow the session's tokens, and their logits are the rows after logits_row. */
 #include "engine/session.h"
 
 #include <stdlib.h>
@@ -36,8 +36,8 @@ struct Session {
   float *logits; /* [vocab_size] one row on the host, for session_evaluate(), _score() and _last_logits() */
   float *last;   /* [vocab_size] logits of the last token, for the next continuations of session_score() */
   bool has_last;
-  /* For models with a recurrent state (backend.h). state_pos: the backend's current state is the one after
-   * this many of ids. More than n_past: the last ones were forgotten; -1: not known. */
+  /* For models with a recurrent state (backend.h). state_pos: how many of ids the backend's current state has
+   * seen. If it exceeds n_past, the session has forgotten some of them; -1: not known. */
   KeptStates kept;
   int state_pos;
   int before_guesses;    /* the extra slot kept.n_slots has the state after this many ids; 0: it is empty */
@@ -279,8 +279,8 @@ void session_watch(Session *s, SessionProgress progress, void *user) {
 }
 
 /* Where the next step of prefill ends at the latest. With a recurrent state, steps end at the branch and
- * before the last token; a state is kept there. session_sync() computes a text's last token again, so a
- * longer text goes on from the state before it. */
+ * before the last token, and a state is kept at both places. session_sync() computes a text's last token
+ * again, so a longer text goes on from the state before it. */
 static int next_stop(const Session *s, int n) {
   if (!s->kept.n_slots) return n;
   if (s->branch > s->n_past && s->branch < n) return s->branch;
@@ -543,7 +543,8 @@ Status session_expects_guesses(Session *s, int n_more, bool *expects, Error *err
   return STATUS_OK;
 }
 
-/* Saves the recurrent state after the session's tokens: a step with guesses changes it beyond them. */
+/* Saves the recurrent state after the session's tokens, since a step with guesses replaces it by the state
+ * after the guesses. */
 static Status save_before_guesses(Session *s, Error *err) {
   if (!s->kept.n_slots || s->before_guesses == s->n_past) return STATUS_OK;
   s->before_guesses = 0;
@@ -605,8 +606,8 @@ Status session_decode(Session *s, int32_t id, Error *err) {
   return error_set(err, STATUS_USAGE, "the context of %d tokens is full", s->n_ctx);
 }
 
-/* Also false while the text may yet outgrow LongRoPE's original context: recompute_rope() then prefills all
- * of it again. */
+/* Also false while the text may still outgrow LongRoPE's original context. When it does, recompute_rope()
+ * prefills the whole text again. */
 bool session_decodes_async(const Session *s) {
   return s->backend->wait_token && s->sizes.taps.n == 0 && (s->long_rope || !is_long(s, s->n_ctx));
 }

@@ -1,7 +1,8 @@
 /* session.h - one timeline of tokens: its KV cache, its position, its logits, its sampler.
  *
  * Always true: ids[0 .. n_past) of session_view() are exactly the tokens whose keys and values are in the
- * cache; n_past <= n_ctx; nothing allocates after session_open().
+ * cache; n_past is at most the n_ctx that the session was opened with; nothing allocates after
+ * session_open().
  *
  * Models with a recurrent state (backend.h) keep it at some positions (kept_states.h): before the last token
  * of each prompt, where two texts began to differ, before a scored continuation, and before a step
@@ -43,16 +44,16 @@ typedef struct {
   int n_held;      /* tokens of session_hold() */
   int n_in_flight; /* tokens of session_decode_async() that session_wait_token() has not given */
   int n_layers, vocab_size;
-  bool long_rope;            /* the cached keys use LongRoPE's long factors (rope_original_context()) */
-  const int32_t *ids;        /* [n_past] */
-  const size_t *kv_bytes;    /* [n_layers] of one token's own keys and values; NULL: not supported */
+  bool long_rope;         /* the cached keys use LongRoPE's long factors (rope_original_context()) */
+  const int32_t *ids;     /* [n_past] */
+  const size_t *kv_bytes; /* [n_layers] bytes of a token in a layer's own cache; NULL: no session_kv_copy() */
   const size_t *state_bytes; /* [n_layers] of a layer's recurrent state; NULL: the model has none */
   const KeptStates *kept;    /* the kept states, by slot */
 } SessionView;
 
 SessionView session_view(const Session *session);
-/* From now on the session holds at most n_ctx tokens, as if it had been opened with this n_ctx. 0, or more
- * than it was opened with: what it was opened with. PRECOND at the next step the tokens fit n_ctx */
+/* From now on the session holds at most n_ctx tokens. If n_ctx is 0, or larger than that of session_open(),
+ * the limit is that of session_open(). PRECOND at the next step the tokens fit n_ctx */
 void session_limit(Session *session, int n_ctx);
 
 /* Called between prefill steps with the number of tokens done. Returning false stops with STATUS_INTERRUPTED;
@@ -116,7 +117,8 @@ Status session_evaluate_step(Session *session, const int32_t *ids, int n, Logits
  * tokens without logits and can score other continuations. ids[0..n-1) must fit into the context. */
 Status session_score(Session *session, const int32_t *ids, int n, double *log_p, Error *err);
 
-/* For sampler_set(), sampler_set_draws() and sampler_allow(), about the tokens sampled from then on. */
+/* For sampler_set(), sampler_set_draws() and sampler_allow(), which affect the tokens that are sampled
+ * afterwards. */
 Sampler *session_sampler(Session *session);
 Status session_sample(Session *session, int32_t *id,
                       Error *err); /* from the last logits; the token is not in the cache yet */
@@ -124,15 +126,15 @@ Status session_decode(Session *session, int32_t id, Error *err); /* appends one 
 
 /* Several known tokens. session_hold() takes them one by one; false: the context is full.
  * session_decode_held() appends them, in one step unless they exceed a chunk, and makes the logits of the
- * last one. Tokens that it does not append are forgotten. Between the two no other function may append. With
- * a drafter the step also computes guesses, at most n_more: the number of tokens that may follow the held
- * ones (-1: any number). A later call for rightly guessed tokens has no step to compute. */
+ * last one. If it fails, the tokens that it has not appended are forgotten. Between the two no other function
+ * may append. With a drafter the step also computes guesses, at most n_more: the number of tokens that may
+ * follow the held ones (-1: any number). A later call for rightly guessed tokens has no step to compute. */
 bool session_hold(Session *session, int32_t id);
 Status session_decode_held(Session *session, int n_more, Error *err);
 /* *ids: the guesses that are computed after the session's tokens. Returns their number. */
 int session_guessed(const Session *session, const int32_t **ids);
-/* Forgets how guesses fared; this decides how many tokens the next steps guess. The next answer then has the
- * bits of a session of its own, even if a backend rounds steps of several rows differently. */
+/* Forgets how guesses fared, on which the number of tokens that the next steps guess depends. So the next
+ * answer has the bits of a new session, even if a backend rounds steps of several rows differently. */
 void session_forget_guesses(Session *session);
 /* Counts of guesses since session_open(), or session_forget_guesses(). */
 GuessCounts session_guesses(const Session *session);
@@ -142,9 +144,9 @@ GuessCounts session_guesses(const Session *session);
  * session holds it. session_drain() drops the tokens in flight. While there are any, no other function may
  * compute, append or forget tokens. At most n_ctx - n_past may be in flight. */
 bool session_decodes_async(const Session *session);
-/* *expects: the next steps are likely to take guesses, or no token has confirmed the computed guesses yet
- * (session_guessed()). Then no more tokens should be enqueued: the host has to know the token before a guess.
- * n_more: as in session_decode_held(). */
+/* *expects: the next steps are likely to take guesses, or computed guesses are left that no token has
+ * confirmed yet (session_guessed()). Then no more tokens should be enqueued: the host has to know the token
+ * before a guess. n_more: as in session_decode_held(). */
 Status session_expects_guesses(Session *session, int n_more, bool *expects, Error *err);
 Status session_decode_async(Session *session, Error *err);
 Status session_wait_token(Session *session, int32_t *id, Error *err);

@@ -25,7 +25,7 @@ static inline const char *states_type_name(StatesType type) {
   return type == STATES_F32 ? "f32" : type == STATES_BF16 ? "bf16" : "f16";
 }
 
-/* A hash of the token's position and of `pair`: the numbers with the indices 2 pair and 2 pair + 1 in a
+/* A hash of the token's position and of `pair`, which stands for the numbers 2 pair and 2 pair + 1 of a
  * layer's states [n_value_heads][value_dim][key_dim]. The hash of (pos, a + b) is the sum of the hashes of
  * (pos, a) and of (0, b). */
 STATE_FUNCTION uint32_t states_hash(uint32_t pos, uint32_t pair) {
@@ -41,8 +41,8 @@ STATE_FUNCTION uint32_t states_noise_at(uint32_t pos, uint32_t index) {
   return states_noise(states_hash(pos, index / 2)) >> index % 2 * 16 & 0xffffu;
 }
 
-/* A number that becomes fp16 is noised times this. Below 2^-14 the scaled numbers are subnormal in fp32 as in
- * fp16, so that the noise ends at fp16's last place there, too. */
+/* A number that becomes fp16 is multiplied by this before noise is added. Numbers below 2^-14, subnormal in
+ * fp16, are then subnormal in fp32, too, and the noise ends at fp16's last place. */
 #define STATES_F16_SCALE 0x1p-112f
 
 /* The fp32 bits of x (for fp16: of x * STATES_F16_SCALE) plus noise below the last place of bf16 (16 bits) or

@@ -30,7 +30,7 @@ static int seen_before(const ModelConfig *config, int layer, int n_past) {
   return window > 0 && window - 1 < n_past ? window - 1 : n_past;
 }
 
-/* Flops of the scores and of the weighted sum of values, of all heads and rows. */
+/* Flops of the scores and of the weighted sum of values, for all heads and rows. */
 static double attention_flop(const ModelConfig *c, int layer, int n_past, int n_rows) {
   double seen = 0;
   for (int row = 0; row < n_rows; row++) seen += seen_before(c, layer, n_past + row) + 1;
@@ -38,7 +38,7 @@ static double attention_flop(const ModelConfig *c, int layer, int n_past, int n_
   return 4.0 * own.n_heads * own.head_dim * seen;
 }
 
-/* Bytes of the keys and values that a token attends to; with an indexer also of one key per block. */
+/* Bytes of the keys and values that a token attends to. An indexer also reads one index key per block. */
 static double cache_bytes(const ModelConfig *c, int layer, int n_past, KvType kv) {
   const LayerConfig own = config_layer(c, layer);
   const double token = (double)kv_token_bytes(c, own.kv_layer, kv), seen = seen_before(c, layer, n_past);
@@ -65,8 +65,8 @@ static double experts_read(const ExpertConfig *experts, int n_rows) {
   return n_rows == 1 ? experts->n_chosen : n * (1 - pow(missed, n_rows));
 }
 
-/* Adds a layer's matrices; of the experts only as many as are read, each with the average size. n_ended: the
- * rows that are multiplied by the matrices after attention (or a recurrence). */
+/* Adds the bytes and flops of a layer's matrices. Only the experts that are read count, each with the average
+ * size. n_ended: the rows that are multiplied by the matrices after attention (or a recurrence). */
 static void add_linears(const Model *model, int index, int n_rows, int n_ended, StepCost *cost) {
   const ExpertConfig *experts = &model->config.experts;
   double bytes = 0, flop = 0;

@@ -12,12 +12,12 @@ typedef struct {
 
 /* The cost of a step of n_rows tokens after n_past others, with the logits of the last n_logit_rows rows (0:
  * no lm_head). With program_has_cut() only these rows are computed after the last layer's attention. The keys
- * and values that are read: those of past tokens to which the first row attends (sliding windows). */
+ * and values that count are those to which the first row attends (sliding windows). */
 StepCost step_cost(const Model *model, KvType kv, int n_past, int n_rows, int n_logit_rows);
 
 /* Bytes of weights that a step of one token reads in the host's memory: the chosen experts of the last
- * host_experts layers, and all other matrices of the last host_layers layers. Matrices from HELD_ON_DEVICE on
- * stay on the GPU and are not counted. */
+ * host_experts layers, and all other matrices of the last host_layers layers. Matrices whose
+ * layer_linear_held() is HELD_ON_DEVICE or above stay on the GPU and are not counted. */
 double step_host_bytes(const Model *model, int host_experts, int host_layers);
 
 /* Bytes that n tokens take in the KV cache, in all layers together. */

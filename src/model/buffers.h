@@ -22,12 +22,12 @@ typedef struct {
   } all[MOST_BUFFERS];
 } Buffers;
 
-/* start NULL: begins to count sizes; else begins to return the addresses of the placed buffers, in the memory
- * at `start`. Until the first buffers_live(), buffers live always. */
+/* With start NULL, buffers_take() counts sizes from now on. Otherwise it returns the addresses of the placed
+ * buffers in the memory at `start`. Until the first buffers_live(), buffers live always. */
 void buffers_begin(Buffers *buffers, void *start);
 
-/* Sets the lifetime of buffers taken from now on: in each layer, operations `first` to `last`; from OP_EMBED
- * to OP_LOGITS: always, also from one step to the next. */
+/* Buffers that are taken from now on live in operations `first` to `last` of each layer. From OP_EMBED to
+ * OP_LOGITS means always, also from one step to the next. */
 void buffers_live(Buffers *buffers, OpKind first, OpKind last);
 
 /* Memory for n items of `size` bytes; NULL while sizes are counted, and for 0 bytes. PRECOND fewer than

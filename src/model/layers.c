@@ -90,7 +90,8 @@ static int qk_norm_width(const ModelConfig *c, const LayerConfig *own, int n_hea
   return (c->qk_norm == QK_NORM_HEADS ? 1 : n_heads) * own->head_dim;
 }
 
-/* The size `width` of a layer, or of tensor `number` of a row outside the layers. */
+/* The size `width` of a layer with the properties *own. For a tensor outside the layers *own is zeros, and
+ * `number` is the tensor's number in its ModelRow. */
 static int width_of(const ModelConfig *c, const LayerConfig *own, int number, Width width) {
   const DeltaConfig *delta = &c->delta;
   const LatentConfig *latent = &c->latent;

@@ -62,14 +62,14 @@ typedef struct {
 } StoredVector;
 StoredVector layer_vector_stored(const ModelConfig *config, int layer, int which);
 /* True for a norm's weights that the checkpoint lacks (config.norms_plain), in a layer or outside the layers:
- * the loader makes ones. */
+ * the loader sets each to 1. */
 bool layer_vector_is_made(const ModelConfig *config, int which);
 bool model_vector_is_made(const ModelConfig *config, int which);
 
 /* --- outside the layers: linear layers MODEL_HEAD .., vectors MODEL_FINAL_NORM .. */
 
-/* A linear layer's numbers of inputs and outputs, and a vector's length; 0 outputs, or a length of 0: the
- * model lacks the tensor. */
+/* A linear layer's numbers of inputs and outputs, and a vector's length. If the model lacks the tensor, the
+ * number of outputs or the length is 0. */
 void model_linear_sizes(const ModelConfig *config, int which, int *n_in, int *n_out);
 int model_vector_size(const ModelConfig *config, int which);
 /* out = the full name: "model.altup_projections.2", "model.norm.weight". */
@@ -105,8 +105,8 @@ typedef enum {
 Division layer_linear_division(int which);
 Division layer_vector_division(int which);
 
-/* The member of a GPU's layer (cuda/one/device_model.h) that has a linear layer. From HELD_ON_DEVICE on the
- * matrix is never in the host's memory. */
+/* The member of a GPU's layer (cuda/one/device_model.h) that has a linear layer. Matrices from HELD_ON_DEVICE
+ * on are on the GPU even if the layer's other matrices stay in the host's memory. */
 typedef enum {
   HELD_ALONE,     /* DeviceLayer.linear[which] */
   HELD_JOINED,    /* one of DeviceLayer.joined */
@@ -116,7 +116,7 @@ typedef enum {
   HELD_ROUTER,    /* as HELD_ALONE; only kernels of the router read it */
   HELD_HEADS,     /* key_heads and value_heads */
 } Holding;
-Holding layer_linear_held(int which); /* PRECOND which < N_LAYER_LINEARS; experts: DeviceLayer.experts */
+Holding layer_linear_held(int which); /* PRECOND which < N_LAYER_LINEARS: no experts */
 
 /* True if `auk quantize` rounds this kind of linear layer. */
 bool layer_linear_is_rounded(int which);

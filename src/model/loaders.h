@@ -39,7 +39,8 @@ typedef struct {
 } InputOrder;
 enum { RECENT_ORDERS = 8 };
 
-/* True if the weights are used as stored. stored_groups_are_canonical(): of zero points and scales. */
+/* True if the weights are used as stored. stored_groups_are_canonical(): the same for zero points and
+ * scales. */
 bool stored_weights_are_canonical(const StoredWeights *stored);
 bool stored_groups_are_canonical(const StoredWeights *stored);
 
@@ -67,9 +68,10 @@ void taps_count(Model *model);
 
 /* The heads of latent attention (latent_heads.c). latent_heads_open() allocates key_heads and value_heads of
  * all layers. latent_heads_shape() gives them their shapes and adds to made_bytes; PRECOND kv_b has its
- * shape. latent_heads_make() makes the keys' weights; PRECOND kv_b has its data. latent_heads_place() is for
- * a dummy's layer with key_heads: their weights are at `keys`. The other functions do nothing for a model
- * without latent attention. latent_heads_bytes(): the memory of a layer's keys' weights (model.h). */
+ * shape. latent_heads_make() makes the keys' weights; PRECOND kv_b has its data. latent_heads_place() sets
+ * them for one layer, with the keys' weights at `keys` (for a dummy); PRECOND the layer has key_heads. The
+ * other functions do nothing for a model without latent attention. latent_heads_bytes(): the memory of a
+ * layer's keys' weights (model.h). */
 Status latent_heads_open(Model *model, Error *err);
 Status latent_heads_shape(Model *model, Error *err);
 Status latent_heads_make(Model *model, int n_threads, Error *err);

@@ -83,8 +83,8 @@ typedef struct {
   int block_first;     /* FP8: outputs of the first block that belong to another layer; < block */
   const void *qweight; /* 4 bits: u32 [n_in][n_out / 8]; GROUPED of 8: u8 [n_in][n_out] */
   /* AWQ, GROUPED: [n_in] row i of qweight multiplies input order[i] of x, so that groups are contiguous
-   * (GPTQ's act-order); NULL: input i. Matrices that read the same x and have equal orders share one array
-   * (hf_order.c). */
+   * (GPTQ's act-order); NULL: input i. A dense matrix that key_heads.c made of such a layer keeps the order.
+   * Matrices that read the same x and have equal orders share one array (hf_order.c). */
   const int32_t *order;
   const void *qzeros; /* AWQ: u32 [n_in / group][n_out / 8]; GROUPED: u8 [n_in / group][n_out] */
   /* [n_in / group][n_out], AWQ: f16, GROUPED: f32; INT8: f32 [n_out]; FP4: u8 [n_out][n_in / group];
@@ -136,7 +136,7 @@ void linear_read(const Linear *linear, int o, int first, int n, float *out);
 
 /* The parameters of a layer's ACTIVATION_XIELU (Huang and Schlag, arXiv:2411.13010):
  *   g = alpha_p u^2 + beta u where u > 0, else alpha_n (e^min(u, eps) - 1 - u) + beta u.
- * alpha_p is softplus() of its stored number, alpha_n is beta plus softplus() of its own. */
+ * alpha_p is softplus() of its stored number, alpha_n is beta plus softplus() of its stored number. */
 typedef struct {
   float alpha_p, alpha_n, beta, eps;
 } Xielu;
@@ -144,9 +144,10 @@ typedef struct {
 double softplus(double x);
 
 /* One of a layer's experts: an MLP of the width config.experts.width. A checkpoint stores experts one by one,
- * or all of a layer in tensors with one more dimension. Then these Linears are views into such tensors. */
+ * or all experts of a layer together in tensors with one more dimension. Then these Linears are views into
+ * such tensors. */
 typedef struct {
-  Linear gate, up, down; /* gate, up: expert_row_width() -> width, down: back; ungated: gate has n_out 0 */
+  Linear gate, up, down; /* gate, up: expert_row_width() -> width; down: the reverse; gate.n_out may be 0 */
 } Expert;
 
 /* A part of a table of n-grams (NgramConfig). Numbers in F8_E4M3 or I8 are multiplied by a scale. */
@@ -155,8 +156,8 @@ typedef struct {
   Vector scales; /* [1] for all rows, or [rows.n_rows]; data NULL: no scales */
 } NgramShard;
 
-/* A layer's tensors; tensors.def says what each is, and in which layers. If the layer lacks one, its Linear
- * has n_out 0, its Vector data NULL. */
+/* A layer's tensors; tensors.def says what each is, and in which layers. If the layer lacks a tensor, that
+ * Linear has n_out 0, or that Vector has data NULL. */
 typedef struct {
   union {
     Linear linear[N_LAYER_LINEARS];
@@ -176,7 +177,8 @@ typedef struct {
   /* [n_heads] parts of kv_b. key_heads: the transposed key part, nope_dim -> kv_rank, dense; value_heads:
    * kv_rank -> value_dim. */
   Linear *key_heads, *value_heads;
-  /* [n_shards] consecutive parts of the table of n-grams, with equal numbers of rows of ngram_columns() */
+  /* [n_shards] consecutive parts of the table of n-grams. Each has as many rows as the others, and a row has
+   * ngram_columns() numbers. */
   NgramShard *shards;
   int n_shards;
   /* In a model's part (slice.h): the second and third run of outputs of delta_qkv or conv_in; else n_out
@@ -189,7 +191,7 @@ Xielu xielu_read(const ModelLayer *layer);
 
 /* A drafter's properties besides its tensors (config.h, DraftKind). */
 typedef struct {
-  bool target_head;    /* `head` is a copy of the target's, made again when the target is prepared */
+  bool target_head;    /* `head` is a copy of the target's Linear; published_load() copies it once more */
   bool round_head;     /* a device rounds its copy of the target's head to 4 bits for the drafter */
   int32_t *target_ids; /* [vocab_size] the target's id of each of the drafter's tokens; NULL: equal ids */
 } DraftParts;
@@ -239,7 +241,7 @@ typedef struct {
    * joined convolutions, joined norms of heads, and norms without weights (shared ones, counted for each
    * norm). */
   size_t made_bytes;
-  size_t replaced_bytes; /* the part of weight_bytes that is not read after model_prepare() */
+  size_t replaced_bytes; /* the part of weight_bytes that is not read after these two functions */
   StoredByHeads by_heads;
   size_t unused_tensors; /* the files' tensors that are not used (rotary tables and the like), for inspect */
   bool assumed;          /* an ak48 file: rope_theta or epsilon is Qwen3's for lack of another source */
@@ -289,9 +291,9 @@ Status model_check_known(const Model *model, Error *err);
  * threads (0: all cores). Refuses infinite or NaN scales. To be called before weights are read; sizes are
  * known without it. A second call does nothing. */
 Status model_prepare(Model *model, int n_threads, Error *err);
-/* True if one stored matrix holds linear layer `which` and others by head. model_stored_output(): the output
- * of that matrix that has become output o. PRECOND model_prepare() was called; for model_stored_output() also
- * model_is_by_heads() */
+/* True if one stored matrix holds linear layer `which` and others by head. model_stored_output(): which
+ * output of that matrix has become output o. PRECOND model_prepare() was called; for model_stored_output()
+ * also model_is_by_heads() */
 bool model_is_by_heads(const Model *model, int layer, int which);
 int model_stored_output(const Model *model, int layer, int which, int o);
 /* Makes the layer's key_heads and value_heads anew from kv_b, whose weights have changed. heads [2 * n_heads]
@@ -332,7 +334,7 @@ Status ak48_check_fits(const Model *model, const volatile int *interrupted, Erro
  * ak48_check_fits() returned STATUS_OK. */
 Status ak48_write(const Model *model, AtomicFile *file, const volatile int *interrupted, Error *err);
 
-/* Names of the optional files that auk reads beside a checkpoint's weights, in the same directory. */
+/* Names of the files that auk reads beside a checkpoint's weights, in the same directory. */
 enum { N_MODEL_COMPANIONS = 11 };
 extern const char *const model_companions[N_MODEL_COMPANIONS];
 const char *model_path(const Model *model); /* as given to model_open() */

@@ -89,7 +89,7 @@ static const NameRow own_model_vectors[] = {
 };
 #undef OWN
 
-static const NameRow other_linears[] = { /* of a tensor's rows the first whose condition holds is used */
+static const NameRow other_linears[] = { /* a tensor's first row whose condition holds is used */
   { LAYER_Q,         QUERY_LATENT,     0, "self_attn.q_b_proj"       },
   { LAYER_O,         APART,            0, "linear_attn.o_proj"       },
   { LAYER_O,         MAMBA_ALONE,      0, "mamba.out_proj"           },
@@ -157,7 +157,7 @@ const char *vector_name(const ModelConfig *config, int layer, int which, const c
   return FIND(own_vectors, config, &own, which, FIND(other_vectors, config, &own, which, usual));
 }
 
-/* The layer for tensors outside the layers; their rows look at no property of it. */
+/* Stands for the layer of tensors outside the layers. Their rows look at no property of a layer. */
 static const LayerConfig none;
 
 const char *model_linear_base(const ModelConfig *config, int which, const char *usual) {

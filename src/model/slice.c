@@ -1,5 +1,5 @@
 /* slice.c - see slice.h. Always true: a part shares every byte of weights with the whole model, except the
- * taps of delta layers: a part's channels are not contiguous in the whole model. */
+ * taps of delta layers, since a part's channels are not contiguous in the whole model. */
 #include "model/slice.h"
 
 #include <stdio.h>
@@ -89,7 +89,7 @@ typedef struct {
   char text[160];
 } Obstacle;
 
-/* Looks for a property that forbids to divide a linear layer's inputs anywhere; true if there is one. */
+/* Looks for a property by which a linear layer's inputs cannot be divided at all; true if there is one. */
 static bool has_whole_inputs(const Linear *l, Obstacle *why) {
   if (l->order)
     snprintf(why->text, sizeof why->text, "%s has its inputs in the order of activations", l->name);
@@ -160,7 +160,7 @@ static void divide_mixer(const ModelConfig *c, LayerConfig own, const ModelLayer
     if (l->linear[which].n_out > 0)
       divide_outputs(c, own, &l->linear[which], layer_linear_division(which), n, why);
   if (!*why->text) divide_inputs(&l->o, n, why);
-  /* A GPU refuses heads whose outputs together are no multiple of 8 (has_uneven_heads() in supported.c). */
+  /* A GPU refuses heads whose outputs together are no multiple of 8 (cuda/one/supported.c has the row). */
   if (!*why->text && own.kind == LAYER_ATTENTION && l->o.n_in / n % OUTPUT_UNIT != 0)
     snprintf(why->text, sizeof why->text, "%s has %d inputs, which are divided by eights", l->o.name,
              l->o.n_in);
@@ -276,7 +276,7 @@ static Status cut_outputs(Linear *l, Share share, Error *err) {
   return STATUS_OK;
 }
 
-/* Reduces a layer, whose outputs are n_heads heads, to the heads of `heads`. */
+/* Reduces a layer whose outputs are n_heads heads to the share `heads` of them. */
 static Status cut_heads(Linear *l, int n_heads, Share heads, Error *err) {
   const int outputs = n_heads > 0 ? l->n_out / n_heads : 0;
   return cut_outputs(l, (Share){heads.first * outputs, heads.n * outputs}, err);

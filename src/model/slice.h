@@ -31,5 +31,5 @@ void model_part_free(Model *part);
 /* The first row of lm_head that part `index` of n has; vocab_size if index is n. */
 int model_part_head(int vocab_size, int index, int n);
 
-/* The first of the n_kv_heads heads of a layer that part `index` of n has. */
+/* In a layer with n_kv_heads KV heads: the first one that part `index` of n has. */
 int model_part_kv_head(int n_kv_heads, int index, int n);

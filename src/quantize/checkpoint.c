@@ -177,8 +177,8 @@ static bool has_tensor(const Model *model, const char *base, const char *suffix)
   return false;
 }
 
-/* True if the model that is read stores the layer's experts stacked: a tensor has a matrix of each. The
- * checkpoint that is written has them one by one. */
+/* True if the model that is read stores the layer's experts stacked: one tensor has a matrix of every expert.
+ * The checkpoint that is written has them one by one. */
 static bool experts_are_together(const LayerWork *work) {
   return config_layer(&work->model->config, work->index).n_experts > 0 &&
          !has_tensor(work->model, work->model->layers[work->index].experts[0].down.name, ".weight");
@@ -264,8 +264,8 @@ static bool is_part_of(const char *name, const char *base) {
   return strncmp(name, base, n) == 0 && name[n] == '.' && strcmp(name + n, ".bias") != 0;
 }
 
-/* If tensor i belongs to m, and m is in FP8: weights are written as bf16, scales left out. PRECOND m is not
- * quantised */
+/* Does nothing unless m is in FP8 and tensor i is a part of m. Weights are then written as bf16, and other
+ * parts are left out. PRECOND this run does not round m */
 static void widen(Rest *rest, size_t i, const LayerMatrix *m) {
   const char *name = model_tensor(rest->c->model, i)->name;
   if (m->views[0]->kind != LINEAR_FP8 || !is_part_of(name, m->name)) return;

@@ -1,8 +1,8 @@
 /* factor.c - see factor.h. Called by: layer.c through cpu_quantizer.c.
  *
  * With J, which reverses the order: J H J = C C^T (Cholesky), so H = R R^T with R = J C J upper triangular,
- * H^-1 = R^-T R^-1, and U = R^-1 = J C^-1 J. Blocks of BLOCK columns: within a block sums are in double, the
- * rest are products of fp32. */
+ * H^-1 = R^-T R^-1, and U = R^-1 = J C^-1 J. Columns are taken in blocks of BLOCK: sums within a block are in
+ * double, all others are fp32 products. */
 #include "quantize/factor.h"
 
 #include <math.h>

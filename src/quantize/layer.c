@@ -201,8 +201,8 @@ static bool has_all_rows(const LayerWork *work, int index) {
 }
 
 /* to[n_rows][n] = a - b, each token's row times the root of its weight: so the product of two such rows of a
- * token has the token's weight. b.at NULL: 0; weights NULL: 1. Returns these rows, or a if they are the
- * same. */
+ * token has the token's weight. b.at NULL: b is 0; weights NULL: all weights are 1. Returns `to`, or `a` if
+ * the numbers are the same. */
 static Rows weigh(const LayerWork *work, const float *weights, int n_rows, int n, Rows a, Rows b, float *to) {
   const size_t size = (size_t)n;
   if (!weights && !b.at) return a;
@@ -356,7 +356,7 @@ static void fill_row(const void *user, int row, float *to) {
   for (int i = 0; rows->scales && i < rows->m->n_in; i++) to[i] *= rows->scales[i];
 }
 
-/* Loads a matrix's weights, times the scales of its inputs (scales NULL: alone). PRECOND the weights passed
+/* Loads a matrix's weights, times the scales of its inputs (NULL: unscaled). PRECOND the weights passed
  * finite_check_layer() */
 static Status load(const LayerWork *work, const LayerMatrix *m, const float *scales, Weights *weights,
                    Error *err) {

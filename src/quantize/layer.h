@@ -17,12 +17,12 @@ typedef struct {
   Linear *views[MAX_VIEWS];
   int n_views, n_in, n_out;
   int *order; /* [n_out] the output, counted through all views, that is stored as row i; NULL: output i */
-  int which, widest;    /* which: the linear layer of the widest view; widest: its number of outputs */
+  int which, widest;    /* which: the widest view's number (model/layers.h); widest: its n_out */
   const char *kept;     /* why it stays as it is; NULL: it is quantised */
   int stage;            /* STAGE_PARTS * the OpKind that multiplies by it + the stage within that operation */
   int input;            /* index in LayerWork.inputs; -1: it has had no input rows yet */
   Rounded rounded;      /* set by layer_round() */
-  double before, after; /* losses over the outputs' mean square. before: plain rounding; after: `rounded` */
+  double before, after; /* relative losses (matrix_loss()) of plain rounding and of `rounded` */
   double seconds;
 } LayerMatrix;
 
@@ -31,13 +31,13 @@ enum { STAGE_PARTS = 4 }; /* largest number of stages of an operation */
 /* An input that several matrices read. */
 typedef struct {
   int n_in;
-  double weight;  /* sum of the weights of all rows so far */
+  double weight;  /* sum of SampleTokens.weights over all rows so far */
   float *squares; /* [n_in] the inputs' mean squares, set by layer_round(); NULL before */
   float *moments; /* [n_in][n_in] device memory: sums of products of inputs a_i a_j, later their means */
   float *drifts;  /* [hidden][n_in] device memory, or NULL: sums of products drift_o a_i (target.h) */
-  float *changes; /* [n_in][n_in] device memory, or NULL: sums of products a_i d_j, d being the original
-                   * model's inputs minus these */
-  float *scales;  /* [n_in] W's columns are multiplied, the inputs divided by these; NULL: no scales */
+  float *changes; /* [n_in][n_in] device memory, or NULL: sums of products a_i d_j; d is the original
+                   * model's inputs minus a */
+  float *scales;  /* [n_in] factors of W's columns and divisors of the inputs; NULL: no scales */
   bool others;    /* a matrix that is not quantised reads this input, too */
 } LayerInput;
 
@@ -49,8 +49,8 @@ typedef struct {
 } OriginalInput;
 
 enum { MAX_ORIGINALS = 16 };
-/* The first MAX_ORIGINALS inputs of the part of a layer that is being computed; the next part reuses the
- * memory. */
+/* The original model's inputs in the part of a layer that is being computed, up to MAX_ORIGINALS. The next
+ * part reuses the memory. */
 typedef struct {
   OriginalInput items[MAX_ORIGINALS];
   int n;
@@ -62,8 +62,8 @@ typedef struct {
   bool keeps;                  /* the original model is being computed: its inputs are stored */
   const float *weights;        /* [n] each token's weight in the statistics */
   const float *original, *own; /* [n][hidden] x before the operation, in the original and the quantised model;
-                                * original NULL: another operation of the same part of the layer changes x
-                                * too, or x is not the whole residual stream */
+                                * `original` is NULL if another operation of the same part of the layer
+                                * changes x, too, or if x is not the whole residual stream */
   int n;
 } SampleTokens;
 
@@ -80,7 +80,7 @@ typedef struct {
   int first_input; /* the first of `inputs` that belongs to this stage */
   SampleTokens tokens;
   OriginalInputs *originals;
-  Tensors out;    /* for the checkpoint that is written, in place of the original's */
+  Tensors out;    /* written to the checkpoint in place of the original's tensors */
   Tensors made;   /* what the model's layer reads in place of its own matrices */
   float *scratch; /* weighted rows */
   size_t scratch_floats;
@@ -89,12 +89,13 @@ typedef struct {
 } LayerWork;
 
 typedef bool KeepMatrix(void *user, const char *name);
-/* Lists the layer's matrices. keeps(user, name): true for a matrix that must not be quantised; keeps NULL:
- * there is none. Call layer_release() also after a failure. PRECOND model_prepare() */
+/* Lists the layer's matrices. keeps(user, name) is true for a matrix that must not be quantised; with keeps
+ * NULL there is no such matrix. Call layer_release() also after a failure. PRECOND model_prepare() */
 Status layer_begin(Model *model, int index, int group, KeepMatrix *keeps, void *user, LayerWork *work,
                    Error *err);
 void layer_release(LayerWork *work);
-/* The stage after `stage` (-1: the first) with a matrix that is quantised; -1: there is none. */
+/* Returns the next stage after `stage` that has a matrix to quantise, or -1. With `stage` -1 the search
+ * begins at the first stage. */
 int layer_next_stage(const LayerWork *work, int stage);
 /* InputSink.take(), `user` being a LayerWork. */
 bool layer_take(void *user, const Linear *const *linears, int n, const float *x, size_t stride, int n_rows);

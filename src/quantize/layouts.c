@@ -57,7 +57,8 @@ static size_t scale_place(QuantLayout layout, Sizes s, size_t g, size_t o) {
   return layout == LAYOUT_AWQ ? g * s.n_out + o : o * s.groups + g;
 }
 
-/* Appends a matrix's tensors. Threads share no words: each has eight outputs of some inputs, or a group. */
+/* Appends a matrix's tensors. No two threads write the same word: the first loop gives a thread eight outputs
+ * of some inputs, the second gives it a group. */
 static Status write_tensors(QuantLayout layout, const LayerMatrix *m, const int *order, Sizes s, Tensors *out,
                             Error *err) {
   const Rounded *from = &m->rounded;
@@ -73,7 +74,8 @@ static Status write_tensors(QuantLayout layout, const LayerMatrix *m, const int 
   int64_t *shape = awq ? NULL : tensors_make(out, m->name, ".weight_shape", DTYPE_I64, 2, 0, err);
   if (!weights || !zeros || !scales || (!awq && !shape)) return STATUS_FAILED;
   if (shape) shape[0] = n_out, shape[1] = n_in;
-  const size_t line = awq ? LINE : s.n_in; /* inputs at a time, so that cache lines are written once */
+  /* Inputs of one task: so few that a cache line of `weights` is filled before it is evicted. */
+  const size_t line = awq ? LINE : s.n_in;
 #pragma omp parallel for collapse(2)
   for (size_t first = 0; first < s.n_in; first += line)
     for (size_t eight = 0; eight < s.n_out; eight += 8)

@@ -1,4 +1,5 @@
-/* matrix.c - see matrix.h. Called by: layer.c and scales.c through cpu_quantizer.c.
+/* matrix.c - see matrix.h. Called by: layer.c and scales.c through cpu_quantizer.c; layer.c and layouts.c
+ * call rounded_make() themselves.
  *
  * Outputs are independent of one another, so threads take chunks of them. Compensation is that of GPTQ
  * (Frantar et al., arXiv:2210.17323), a group of inputs at a time. The group's zero point and scale are

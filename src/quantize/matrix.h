@@ -16,8 +16,8 @@ Status matrix_round(const Products *products, const Recipe *recipe, const Weight
  * change of a row of W. rounded NULL: all of W is lost, d = -W (the divisor of a relative loss). */
 Status matrix_loss(const Products *products, const Weights *weights, const float *h, const Rounded *rounded,
                    double *loss, Error *err);
-/* *loss: that of matrix_loss() if W diag(factors) is rounded without compensation; its inputs are divided by
- * `factors`. search: the candidates for each group's zero point and scale. h: of the inputs before the
- * division. */
+/* *loss = what matrix_loss() finds if W diag(factors) is rounded without compensation and the inputs are
+ * divided by `factors`. search: the candidates for each group's zero point and scale. h: mean products of the
+ * inputs before the division. */
 Status matrix_trial(const Products *products, const GroupSearch *search, const Weights *weights,
                     const float *h, const float *factors, double *loss, Error *err);

@@ -13,8 +13,8 @@ typedef struct QuantizerState Products;
 
 Products products_make(int n_threads);
 
-/* The functions below add to c in blocks of this many k: so many rows of b, one SIMD vector wide, fit the L1
- * cache. */
+/* The functions below add to c in blocks of PRODUCT_BLOCK values of k: that many rows of b, one SIMD vector
+ * wide, fit the L1 cache. */
 enum { PRODUCT_BLOCK = 64 };
 
 /* c[r][i] += factor * sum over k < n_k of a[r][k] b[k][i], for r < n_rows and i < n, in this thread alone.

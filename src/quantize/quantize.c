@@ -172,7 +172,7 @@ static Status run_layer(Run *run, int layer, Error *err) {
   return status;
 }
 
-/* Finds the last layer that has no file yet. The layers before it must be computed for its input rows. */
+/* Finds the last layer that has no file yet. The layers before it must be computed to get its input rows. */
 static Status find_missing(Run *run, Error *err) {
   run->last_missing = -1;
   for (int layer = 0; layer < run->model->config.n_layers; layer++) {
@@ -191,7 +191,7 @@ static Status check_rest(const Run *run, Error *err) {
                            run->options->device.n_threads, err);
 }
 
-/* Refuses options by which no matrix is quantised, and QuantizeOptions.keeps that keeps none. */
+/* Refuses options by which no matrix is quantised, and a QuantizeOptions.keeps that is true for no matrix. */
 static Status check_matrices(const Run *run, Error *err) {
   const QuantizeOptions *o = run->options;
   const char *path = model_path(run->model), *example = NULL;

@@ -23,7 +23,7 @@ typedef struct {
   bool scales;      /* scales of inputs (scales.h) */
   bool compensates; /* rounding errors are compensated in later inputs (GPTQ) */
   double drift;     /* fraction of earlier rounding's errors that weights make up for (target.h) */
-  double damp;      /* the mean of the moments' diagonal times this is added to the diagonal */
+  double damp;      /* fraction of the mean of the moments' diagonal that is added to that diagonal */
   int refinements;  /* passes over codes and scales afterwards (refine.h) */
   /* Candidates for a group's zero point and scale. search: when codes are made; trial: in scales_search(). */
   GroupSearch search, trial;
@@ -38,11 +38,12 @@ typedef struct {
 /* The gains of a matrix's outputs (target.h). drifts, changes and lower lie in the device's memory, scales in
  * the host's. */
 typedef struct {
-  /* share: factor of the gains, divided by the weight of the sums; residual: factor of drifts in a gain. */
+  /* share: Recipe.drift / LayerInput.weight, the factor of the gains (drifts and changes are sums, not
+   * means); residual: factor of drifts in a gain. */
   double share, residual;
   const float *drifts;  /* [n_out][n_in] sums of drift_o a_i; NULL: no output has a drift */
   const float *changes; /* [n_in][n_in] sums of a_i d_j; NULL: d is 0, or not known */
-  const float *scales;  /* [n_in] the inputs of W and of `changes` are a / scales; NULL: a */
+  const float *scales;  /* [n_in] W and `changes` are for the inputs a / scales; NULL: for the inputs a */
   const float *lower;   /* [n_in][n_in] factor_make() of the moments of W's inputs */
 } Target;
 
@@ -72,7 +73,7 @@ typedef struct Quantizer {
   /* Allocates n zeros in device memory; `name` is for the message if memory runs out. */
   Status (*make)(const QuantizerState *state, size_t n, const char *name, float **there, Error *err);
   void (*release)(const QuantizerState *state, float *there); /* NULL is fine */
-  /* Makes weights->w of the sizes in `weights`, whose rows fill() writes. */
+  /* Allocates weights->w with the sizes in `weights`; fill() writes its rows. */
   Status (*load)(const QuantizerState *state, FillRow *fill, const void *user, const char *name,
                  Weights *weights, Error *err);
 
@@ -87,8 +88,8 @@ typedef struct Quantizer {
   Status (*diagonal)(const QuantizerState *state, int n, const float *square, float *here, Error *err);
   /* Adds `more` to each number on the diagonal of `square`. */
   Status (*dampen)(const QuantizerState *state, float more, int n, float *square, Error *err);
-  /* square[i][j] /= scales[i] scales[j]: the moments become those of the inputs divided by scales. lower,
-   * unless NULL, is the factor of `square` (factor.h), and is adapted: lower[i][j] *= scales[i]. */
+  /* square[i][j] /= scales[i] scales[j]: the moments become those of the inputs divided by scales. If `lower`
+   * is not NULL, it is the factor of `square` (factor.h) and is adapted: lower[i][j] *= scales[i]. */
   Status (*rescale)(const QuantizerState *state, const float *scales, int n, float *square, float *lower,
                     Error *err);
   Status (*factor)(const QuantizerState *state, const float *h, int n, float *lower,
@@ -104,8 +105,9 @@ typedef struct Quantizer {
   Status (*loss)(const QuantizerState *state, const Weights *weights, const float *h, const Rounded *rounded,
                  double *loss, Error *err);
 
-  /* Products of the forward pass; *done is false where the CPU is as fast. The device keeps the weights until
-   * forget(). NULL: the CPU computes all. */
+  /* Products of the forward pass. *done stays false if the CPU is to compute them, since it is faster or the
+   * device cannot read one of the matrices. The device keeps the weights until forget(). NULL: the CPU
+   * computes all. */
   Status (*multiply)(const QuantizerState *state, OtherProduct *products, int n, bool *done, Error *err);
   void (*forget)(const QuantizerState *state); /* NULL where multiply is */
 } Quantizer;

@@ -62,8 +62,8 @@ static void make_equations(const Part *p, size_t row, size_t n) {
   }
 }
 
-/* Solves (A + ridge) d = b - A s for one output. Adds d to each scale of the output that this changes by less
- * than a factor of 2 and that still fits fp16. */
+/* Solves (A + ridge) d = b - A s for one output. Adds d to each scale of the output, unless that changes the
+ * scale by a factor of 2 or more or takes it out of the range of fp16. */
 static void solve_scales(const Part *p, size_t row, const float *a, const float *b) {
   const size_t n = p->n_groups, stride = n + 2;
   double *l = p->factor, ridge = 0;
@@ -119,8 +119,8 @@ static void make_slopes(const Part *p) {
   }
 }
 
-/* Moves the levels of group g of the n outputs from `row` on; changes[n][group] = by how much q = scale k
- * grew; h[group][group]. */
+/* Moves the levels of group g for the n outputs from `row` on, and writes to changes[n][group] by how much
+ * each q grew. h[group][group] is the group's block on the diagonal of H. */
 static void move_block(const Part *p, size_t g, size_t row, int n, const float *h, float *changes) {
   const int group = p->of->weights->group;
   const size_t n_in = p->n_in, at = row * n_in + g * (size_t)group,
@@ -136,7 +136,7 @@ static void move_block(const Part *p, size_t g, size_t row, int n, const float *
   transpose_out(moved, n, group, changes, (size_t)group);
 }
 
-/* Moves the levels of all groups. Slopes are right only in the groups that are still to come. */
+/* Moves the levels of all groups. After a group only the slopes of the groups still to come are updated. */
 static void sweep(const Part *p) {
   const size_t group = (size_t)p->of->weights->group, n_in = p->n_in;
   float h[128 * 128];

@@ -23,7 +23,8 @@ static void input_sizes(const float *squares, int n_in, SharedScales shared, int
   for (int i = 0; i < shared.n_sources; i++) sizes[i] = sqrtf(sizes[i] / (float)(counts[i] ? counts[i] : 1));
 }
 
-/* scales[n_in] = sizes^alpha, at least 1e-4, over a constant: the largest times the smallest is then 1. */
+/* scales[n_in] = sizes^alpha, at least 1e-4, divided by a constant so that the largest scale times the
+ * smallest is 1. */
 static void raise(const float *sizes, double alpha, int n_in, SharedScales shared, float *scales) {
   double low = INFINITY, high = 0;
   for (int i = 0; i < n_in; i++) {

@@ -5,7 +5,7 @@
 #include "model/tensors.h"
 
 enum { TENSOR_NAME = 160 }; /* room for the name of a matrix that auk knows, and a suffix */
-/* The list owns the tensors' names, and their data where `file` is NULL. */
+/* The list owns the tensors' names, and the data of tensors whose StoredTensor.file is NULL. */
 typedef struct {
   StoredTensor *items; /* [n] */
   size_t n, capacity;
@@ -26,7 +26,7 @@ size_t tensor_layer_prefix(const char *name);
 /* Writes a file, which appears complete or not at all. metadata: the members of __metadata__ as JSON text. */
 Status tensors_write(const Tensors *tensors, const char *path, const char *metadata, Error *err);
 
-/* The model's tensor that has the address `data` within its data, or NULL. */
+/* The model's tensor in whose data the address `data` lies, or NULL. */
 const StoredTensor *tensor_at(const Model *model, const void *data);
 /* numbers[i] of F32, F16 or BF16 = value, rounded to nearest, ties to even. */
 void number_write(void *numbers, Dtype dtype, size_t i, float value);

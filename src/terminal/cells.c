@@ -156,7 +156,7 @@ Status cells_text(const Cells *cells, const wchar_t *line, size_t n, Buffer *out
 
 /* --- on the screen */
 
-/* True for the range of emoji: terminals give two columns even to those that the C library does not know. */
+/* True for the range of emoji: terminals give two columns even to emoji that the C library does not know. */
 static bool is_new_picture(wchar_t cell) {
   return cell >= 0x1F000 && cell < 0x1FC00;
 }

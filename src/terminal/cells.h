@@ -34,8 +34,8 @@ typedef struct {
   size_t count;
 } Cells; /* starts zeroed */
 
-/* Sets LC_CTYPE to the environment's if that is UTF-8, else to C.UTF-8 or en_US.UTF-8. If none is there it
- * sets C, and returns false. */
+/* Sets LC_CTYPE to the environment's if that is UTF-8, else to C.UTF-8 or en_US.UTF-8. If the system has
+ * neither, sets C and returns false. */
 bool cells_begin(void);
 void cells_release(Cells *cells);
 

@@ -42,8 +42,8 @@ static void put_back(void) {
   if (console.ansi && write(console.screen, calm, sizeof calm - 1) < 0) return;
 }
 
-/* Restores the terminal and passes a signal on: SIGINT, SIGTERM and SIGHUP now end the program, others get
- * their earlier action. A fault comes again when its instruction is repeated. */
+/* Restores the terminal and passes a signal on: SIGINT, SIGTERM and SIGHUP now end the program, other signals
+ * get their earlier action. A fault comes again when its instruction is repeated. */
 static void hand_on(int number, bool fault) {
   put_back();
   for (int i = 0; i < N_TAKEN; i++)
@@ -71,8 +71,8 @@ static void stop(void) {
   wake();
 }
 
-/* Drops the keys that were typed before Ctrl-C: with NOFLSH the terminal does not. If the handler runs late,
- * it also drops keys typed after Ctrl-C, but a Ctrl-D at their end counts. */
+/* Drops the keys that were typed before Ctrl-C, since with NOFLSH the terminal keeps them. If the handler
+ * runs late, it also drops keys typed after Ctrl-C, but a Ctrl-D at their end counts. */
 static void drop_keys(void) {
   struct pollfd keys = {.fd = STDIN_FILENO, .events = POLLIN};
   char bytes[256];
@@ -115,7 +115,8 @@ Status console_begin(int screen, bool ansi, Error *err) {
   if (pipe2(console.wake, O_NONBLOCK | O_CLOEXEC))
     return error_set(err, STATUS_FAILED, "cannot open a pipe for signals: %s", strerror(errno));
   console.answering = console.found;
-  /* Not canonical: the editor reads these keys later, and a canonical terminal would consume Ctrl-D. */
+  /* Not canonical: the editor reads the keys typed during an answer later, and a canonical terminal would
+   * consume a Ctrl-D among them. */
   console.answering.c_lflag &= (tcflag_t) ~(ECHO | ECHONL | ICANON);
   console.answering.c_cc[VMIN] = 1;
   console.answering.c_cc[VTIME] = 0;

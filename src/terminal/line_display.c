@@ -70,8 +70,8 @@ static Status move(LineDisplay *d, Place from, Place to, Error *err) {
   return to.column ? buffer_printf(&d->out, err, "\033[%dC", to.column) : STATUS_OK;
 }
 
-/* True if the cells line[first..n), which end at `at`, fill a row of the screen. The terminal then leaves the
- * cursor in that row until another character follows. */
+/* True if the last cell of line[first..n), which ends at `at`, fills up a row that is not the last one drawn.
+ * The terminal then leaves the cursor in that row until another character follows. */
 static bool keeps_cursor(const LineDisplay *d, const wchar_t *line, size_t first, size_t n, Place at) {
   return n > first && line[n - 1] != L'\n' && at.column == 0 && at.row > d->top &&
          at.row < d->top + d->height;
@@ -183,8 +183,8 @@ Status line_display_show(LineDisplay *d, const wchar_t *line, size_t n, size_t c
   return send(d);
 }
 
-/* Terminals differ in what they do with rows when they are resized. Unless this one is known to reflow them,
- * the cursor goes up by the fewest rows that the line may cover. At worst a part of the line then stays
+/* Terminals differ in what they do with rows when they are resized. Unless this terminal is known to reflow
+ * rows, the cursor goes up by the fewest rows that the line may cover. At worst a part of the line then stays
  * above; earlier output is never erased. */
 Status line_display_redraw(LineDisplay *d, Redraw why, int columns, int rows, Error *err) {
   LineDisplay wider = *d;

@@ -1,10 +1,10 @@
 /* line_editor.c - see line_editor.h.
  *
  * Called by: chat_input.c.
- * Always true: libedit reads only through next_key(); next_key() sees signals and bracketed paste first.
- *              libedit's drawing is discarded: line_display.c draws the line before a read(). Synthetic keys
- *              are C1 controls (U+0080..U+009F): terminals do not send them as UTF-8; if typed, they are
- *              dropped. */
+ * Always true: libedit reads only through next_key(), which handles signals. libedit sees only the opening
+ *              sequence of a bracketed paste: on_paste() reads the text. libedit's drawing is discarded:
+ *              line_display.c draws the line before a read(). Synthetic keys are C1 controls
+ *              (U+0080..U+009F): terminals do not send them as UTF-8; if typed, they are dropped. */
 #include "terminal/line_editor.h"
 
 #include <errno.h>
@@ -27,7 +27,7 @@ enum {
   ESCAPE_MS = 50,  /* longer than a terminal takes for an escape sequence */
   HISTORY_LINES = 1000,
   PASTE_LIMIT = 16 << 20, /* characters; more than any context holds */
-  BETWEEN_PARTS_MS = 50,  /* between the parts of a paste that the terminal does not bracket */
+  BETWEEN_PARTS_MS = 50,  /* longest pause within a paste that the terminal does not bracket */
 };
 
 static const char paste_begins[] = "\033[200~", paste_ends[] = "\033[201~";

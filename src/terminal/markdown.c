@@ -38,7 +38,8 @@ static TextStyle style_now(const Markdown *m) {
   return m->line == LINE_HEADING || m->is_bold ? STYLE_BOLD : STYLE_NONE;
 }
 
-/* Opens or closes what the mark in `run` stands for; returns the mark's style, that of the text inside. */
+/* Opens or closes what the mark in `run` stands for. Returns the style of the text inside, in which the mark
+ * is shown, too. */
 static TextStyle take_mark(Markdown *m, char next) {
   if (m->run == '`') {
     const bool closes = m->n_ticks == m->run_length;

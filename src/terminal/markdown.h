@@ -32,15 +32,15 @@ typedef struct {
   size_t n_ticks;      /* backticks that opened `code`; 0 outside of code */
   char run;            /* '`' or '*': the character of a mark that is not complete */
   size_t run_length;   /* number of this mark's characters so far; 0: there is no such mark */
-  /* First bytes of two characters: the one before the mark, and the last one so far. */
+  /* First bytes of the character before the mark (before_run) and of the last character so far (before). */
   char before_run, before;
   bool escaped;    /* a backslash is before the next character */
   char partial[4]; /* [n_partial] the first bytes of a character */
   size_t n_partial;
 } Markdown; /* set the members above the blank line, zero the rest; markdown_release() frees it */
 
-/* Takes text[0..size) that terminal_text() has made safe, cut anywhere, and appends to wrap.out what can be
- * shown. */
+/* Takes text[0..size), which terminal_text() has made safe; it may begin and end within a character. Appends
+ * to wrap.out what can be shown. */
 Status markdown_push(Markdown *markdown, const char *text, size_t size, Error *err);
 /* Appends what was held back, but drops an incomplete character. The next push begins a new text at the
  * cursor, with no open marks. */

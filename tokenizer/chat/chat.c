@@ -35,8 +35,8 @@ static Status append_content(Buffer *json, const ChatMessage *m, bool in_parts, 
   return buffer_append_string(json, "}]", err);
 }
 
-/* Writes a message, with its reasoning under each name that templates use: the first two are those of
- * transformers, the last that of vLLM. */
+/* Writes a message, with its reasoning under each name that templates use: the first two names are
+ * transformers', the last one is vLLM's. */
 static Status append_message(Buffer *json, const ChatMessage *m, bool in_parts, Error *err) {
   static const char *const names[] = {"thinking", "reasoning_content", "reasoning"};
   TRY(buffer_append_string(json, "{\"role\":", err));

@@ -11,7 +11,7 @@ typedef struct Chat Chat; /* a parsed template and what it is rendered with; rea
 
 /* Opens the template of a conversation.
  *   choice NULL   the checkpoint's own: DIRECTORY/chat_template.jinja, else the chat_template of
- *                 tokenizer_config.json (a string, or the one named "default" in a list), else that of
+ *                 tokenizer_config.json (a string, or the one named "default" in a list), else the one in
  *                 chat_template.json. Refused if there are only templates with other names. Without any
  *                 template, the built-in whose control tokens are special tokens of the tokenizer (ChatML,
  *                 Llama 3, ...); if none fits, *chat is NULL and the status STATUS_OK
@@ -67,7 +67,7 @@ typedef struct {
 } ChatOptions;
 
 /* Appends the rendered conversation. STATUS_USAGE if a text is not valid UTF-8, or if the template calls
- * raise_exception(): then with the message "the chat template says: MESSAGE". */
+ * raise_exception(); the message is then "the chat template says: MESSAGE". */
 Status chat_render(const Chat *chat, const ChatMessage *messages, size_t n_messages, ChatOptions options,
                    TrustedText *out, Error *err);
 /* Renders the template with the given variables, for `auk template`; the special tokens are the chat's own.

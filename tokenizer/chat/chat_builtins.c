@@ -68,7 +68,7 @@ static const char deepseek[] =
             "{%- endfor %}"
             "{%- if add_generation_prompt %}{{- '<｜Assistant｜>' }}{% endif %}";
 
-/* There is no system turn: the system text precedes that of the next turn. */
+/* There is no system turn: the system text is put before the next turn's text. */
 static const char gemma[] =
     CONTENT "{%- set ns = namespace(system='') %}"
             "{{- bos_token|default('<bos>', true) }}"

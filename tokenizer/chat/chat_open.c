@@ -145,9 +145,9 @@ static Status check_member(const Json *templates, const char *source, Error *err
   return STATUS_OK;
 }
 
-/* Parses the member chat_template: without a `name` a string, or the entry "default" of a list; else the
- * entry `name` of a list. A member of another type is refused only without a `name`, since --chat-template is
- * the way around it. */
+/* Parses the member chat_template. With a `name` it takes the entry `name` of a list. Without one it takes a
+ * string, or the entry "default" of a list. A member of another type is refused only without a `name`, since
+ * --chat-template is the way around it. */
 static Status parse_member(Chat *chat, const Json *config, const char *source, const char *name, Error *err) {
   const Json *templates = json_member(config, "chat_template"), *found = NULL;
   char described[64];
@@ -165,7 +165,8 @@ static Status parse_member(Chat *chat, const Json *config, const char *source, c
   return parse_as(chat, source, text, size, err);
 }
 
-/* Appends ", NAME" for each named template of the checkpoint: of the lists of two files, and the files. */
+/* Appends ", NAME" for each named template of the checkpoint: in the lists of tokenizer_config.json and
+ * chat_template.json, and in additional_chat_templates/. */
 static Status append_all(const char *directory, const Json *config, char *known, size_t capacity,
                          Error *err) {
   OWNED(json_release) Json *own = NULL;
@@ -186,8 +187,8 @@ static Status refuse_lists(const char *directory, const Json *config, Error *err
                    known);
 }
 
-/* Parses the checkpoint's own template, searched in transformers' order, or with a `name` that entry of its
- * lists. If there is none, chat->template stays NULL. */
+/* Parses the checkpoint's own template, searched in transformers' order. With a `name` only the entries of
+ * this name in the checkpoint's lists count. If no template is found, chat->template stays NULL. */
 static Status parse_own(Chat *chat, const char *directory, const Json *config, const char *name, Error *err) {
   OWNED(mem_release) char *path = path_join(directory, "chat_template.jinja", err);
   if (!path) return STATUS_FAILED;

@@ -25,8 +25,8 @@ static bool is_ignored(uint32_t code) {
   return strstr("Mn Me Cf Lm Sk", code_category(code)) != NULL;
 }
 
-/* Returns whether the sigma at `at` ends a word. Ignored characters are passed over: then a cased letter is
- * before the sigma, and none after it. */
+/* Returns whether the sigma at `at` ends a word: apart from ignored characters, a cased letter is right
+ * before it and none right after it. */
 static bool ends_word(Text text, size_t at) {
   size_t before = at, behind = at + text_step(text, at);
   bool begun = false;

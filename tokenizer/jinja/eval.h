@@ -71,7 +71,7 @@ Status render_undefined(Render *render, Value undefined); /* fails with the valu
 
 /* Puts the template's name, the node's line and its text before a STATUS_MODEL error that lacks them. */
 Status render_placed(Render *render, const Node *node, Status status);
-/* Finds the innermost variable of this name, or NULL; passing many variables counts as steps. */
+/* Finds the innermost variable of this name, or NULL; a look at many variables is charged as steps. */
 Status scope_find(Render *render, int symbol, const Variable **variable);
 
 /* Arguments of a call. */

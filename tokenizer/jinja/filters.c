@@ -1,8 +1,8 @@
 /* filters.c - filters over texts and single values, and the table of all filters.
  *
- * Called by: eval.c and the filter map, through the table, in which parse_expression.c, sequences.c and
- * tests.c look up names. methods.c, sequences.c and arithmetic.c also call the functions of arguments and of
- * HTML. Filters over several elements are in sequences.c. */
+ * Called by: eval.c and sequences.c (the filter map) through template_filters; parse_expression.c,
+ * sequences.c and tests.c look up names in it. methods.c and sequences.c also call is_given() and
+ * given_truth(); arithmetic.c calls text_escaped(). Filters over several elements are in sequences.c. */
 #include "tokenizer/jinja/filters.h"
 
 #include <math.h>

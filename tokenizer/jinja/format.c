@@ -64,8 +64,8 @@ static void drop_zeros(char *text) {
   memmove(keep, end, strlen(end) + 1);
 }
 
-/* Writes `digits` significant digits like %g: numbers below 1e-4 and from 10^limit on have an exponent. The C
- * library's %#g loses a digit of numbers that round up to the next power of ten. */
+/* Writes `digits` significant digits like %g: numbers below 1e-4 and from 10^limit on have an exponent.
+ * glibc's %#g drops zeros of numbers that round up to 10^digits: 999.9 with 3 digits becomes 1.e+03. */
 static void general_digits(double number, int digits, int limit, const FormatSpec *spec, char *text,
                            size_t size) {
   const char *with_exponent = spec->type == 'G' ? "%#.*E" : "%#.*e";

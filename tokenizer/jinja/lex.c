@@ -11,7 +11,7 @@ static Status lex_fail(const Lexer *lexer, int line, const char *what, Error *er
   return error_set(err, STATUS_MODEL, "%s: line %d: %s", lexer->name, line, what);
 }
 
-/* Makes all line ends \n and drops the template's last one. */
+/* Makes all line ends \n and drops one at the template's end. */
 static void copy_lines(const char *text, size_t size, char *out, size_t *n_out) {
   size_t n = 0;
   for (size_t i = 0; i < size; i++) {

@@ -373,9 +373,9 @@ static Status parse_statement(Parser *parser, size_t begin, Node **node) {
 
 static Status check_list(const Template *template, const NodeList *list, bool soft, Error *err);
 
-/* Refuses an unknown filter or test, unless it is inside an if tag or if-else expression (`soft`) and so need
- * not be reached: rendering fails once it is. As in jinja2, the body of a loop, a macro or another scope
- * inside such an if is checked strictly all the same. */
+/* Refuses an unknown filter or test, unless it is inside an if tag or if-else expression (`soft`), which may
+ * never reach it. If it is reached, rendering fails. As in jinja2, the body of a loop, a macro or another
+ * scope inside such an if is checked strictly all the same. */
 static Status check_names(const Template *template, const Node *node, bool soft, Error *err) {
   if (!node) return STATUS_OK;
   bool is_named = node->kind == NODE_FILTER || node->kind == NODE_TEST;

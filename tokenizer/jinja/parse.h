@@ -38,7 +38,8 @@ Status parser_append(Parser *parser, NodeList *list, size_t *capacity, Node *nod
 Status parse_expression(Parser *parser, Node **node);
 /* Parses an expression or, with commas, a tuple; `conditional`: "a if b" is a part of the expression. */
 Status parse_tuple(Parser *parser, bool conditional, Node **node);
-/* Parses the target of an assignment: a name, with `member` also ns.name, or a tuple of targets. */
+/* Parses the target of an assignment: a name, ns.name (if `member` is set), or a tuple of targets. */
 Status parse_target(Parser *parser, bool member, Node **node);
-/* Parses "| filter | filter" of a block; `begun`: the first name comes next. *node: NULL without one. */
+/* Parses "| filter | filter" of a block; `begun`: the first filter's name comes next, without a "|". *node is
+ * NULL if there is no filter. */
 Status parse_filters(Parser *parser, bool begun, Node **node);

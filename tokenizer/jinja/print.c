@@ -1,7 +1,7 @@
 /* print.c - Python's str(), repr() and json.dumps(), appended to the output.
  *
  * Always true: strings keep their own trust; everything else is written as trusted text. There is one output:
- * a text that is printed into a string is built at its end, and put_take() removes it from there. */
+ * a value that becomes a string is printed at the output's end, and put_take() moves it from there. */
 #include <math.h>
 #include <stdio.h>
 #include <stdlib.h>

@@ -17,8 +17,8 @@ struct Macro {
   Scope *scope; /* scope of the macro's definition */
 };
 
-/* A `for` that is running. Elements are taken as needed: one ahead for `last` and `nextitem`, all for a
- * length. */
+/* A `for` that is running. It takes elements as needed: one ahead for `last` and `nextitem`, and all of them
+ * for `length` if the source has no length or `filter` is set. */
 struct Loop {
   const Node *node;
   const Node *filter; /* the condition that elements of the cursor must still meet, or NULL */
@@ -233,7 +233,7 @@ static Status next_of_loop(Render *render, Iterator *iterator, Value *out, bool 
   return loop_take(render, iterator->state, out, more);
 }
 
-/* Without a length of the source, or with a filter, all that is left of the source is taken and counted. */
+/* If the source has no length, or the loop has a filter, takes and counts all remaining elements. */
 Status loop_length(Render *render, Loop *loop, size_t *length) {
   if (!loop->has_length) TRY(value_charge_length(render, loop->cursor.source));
   if (!loop->has_length && (loop->filter || !value_length(loop->cursor.source, &loop->length))) {
@@ -422,7 +422,8 @@ static Status bind_caller(Render *render, const Node *node, const CallArgs *args
   return scope_set(render, render->scope, render->template->caller, caller);
 }
 
-/* Sets kwargs and varargs to the remaining arguments; refuses them if the body does not use the variable. */
+/* Sets kwargs and varargs to the remaining arguments. Refuses remaining keyword arguments if the body does
+ * not use kwargs, and remaining positional ones if it does not use varargs. */
 static Status bind_rest(Render *render, const Macro *macro, const CallArgs *args, const bool *taken) {
   const Node *node = macro->node;
   Text name = macro_name(macro);

@@ -91,7 +91,7 @@ typedef struct {
   bool by_attribute, prepared;
   CallArgs args;          /* the given arguments; after prepare(), those of the filter or test */
   const Builtin *builtin; /* a filter or test; NULL: none */
-  AttributePath path;     /* followed before the call; without a filter the path gives map's result */
+  AttributePath path;     /* looked up before the call; without `builtin`, map returns what it finds */
   Value fallback;
 } Calling;
 

@@ -139,7 +139,7 @@ static bool ends_line(uint32_t code) {
          code == 0x2029;
 }
 
-/* Each character is searched in `characters`, so stripping is charged in small parts. */
+/* Steps are charged after every 64 characters, since each may cost a search of all of `characters`. */
 Status string_stripped(Render *render, Text text, const Text *characters, int sides, Text *out) {
   const size_t looks = characters ? characters->size / 16 + 1 : 1;
   for (size_t before = SIZE_MAX; text.size < before;) {

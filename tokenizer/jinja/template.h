@@ -43,7 +43,7 @@ typedef struct {
                             not trusted, except members named "role" */
   const Json *specials;  /* an object or NULL: bos_token, eos_token, ... Its strings are trusted; variables of
                             the same name win */
-  const volatile int *interrupted; /* NULL: never. Rendering ends with STATUS_INTERRUPTED once it is not 0 */
+  const volatile int *interrupted; /* once it is set, rendering ends with STATUS_INTERRUPTED; or NULL */
   int64_t now;                     /* local time in seconds since the epoch, for strftime_now */
 } TemplateInput;
 

@@ -1,6 +1,7 @@
 /* tests.c - the tests that may follow `is`.
  *
- * Called by: eval.c, select and reject through the table, parse_expression.c. */
+ * Called by: eval.c and sequences.c (select, reject) through template_tests; parse_expression.c and
+ * sequences.c look up names in it. */
 #include "tokenizer/jinja/strings.h"
 #include "tokenizer/unicode/unicode.h"
 
@@ -42,7 +43,7 @@ static Status test_sameas(Render *render, const CallArgs *args, Value *out) {
   return answer(out, value_same(args->self, args->items[0]));
 }
 
-/* The mode is true for the name of a filter, false for that of a test. */
+/* args->mode is true if the name should be a filter's, false if it should be a test's. */
 static Status test_name(Render *render, const CallArgs *args, Value *out) {
   Text name;
   TRY(argument_text(render, args->mode ? "the name of a filter" : "the name of a test", args->self, &name));

@@ -52,7 +52,7 @@ uint32_t text_code(Text text, size_t at); /* the character at `at` */
 bool code_is_space(uint32_t code);
 const char *code_category(uint32_t code); /* "Lu" */
 /* Removes white space on the given sides. text_strip_some() removes at most `most` characters on each side:
- * white space or, if `characters` is not NULL, those in it. */
+ * white space or, if `characters` is not NULL, characters that are in `characters`. */
 enum { STRIP_LEFT = 1, STRIP_RIGHT = 2 };
 Text text_strip(Text text, int sides);
 Text text_strip_some(Text text, const Text *characters, int sides, size_t most);

@@ -177,7 +177,8 @@ Status dict_set(Render *render, Dict *dict, Value key, Value value);
 /* Comparing. */
 Status value_equal(Render *render, Value a, Value b, bool *out);
 Status value_contains(Render *render, Value whole, Value part, bool *out);
-bool value_same(Value a, Value b); /* as Python's `is`, but strings and numbers of one type by value */
+/* Python's `is`, but strings, and numbers of the same type, are compared by value. */
+bool value_same(Value a, Value b);
 
 /* Walking. */
 bool value_is_iterable(Value value);

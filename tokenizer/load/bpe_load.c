@@ -199,8 +199,8 @@ static Status load_merges(const char *where, JsonSpan span, Bpe *bpe, Error *err
 
 /* --- where words can be cut */
 
-/* *symbol is the last (or first) character of a token; if pieces are bytes, the byte that this stands for.
- * False if no piece can contain it. */
+/* *symbol = the last (or first) character of a token or, if pieces are bytes, the byte that the character
+ * stands for. False if no piece can contain it. */
 static bool edge_symbol(const Bpe *bpe, int32_t id, bool last, uint32_t *symbol) {
   size_t size;
   const char *content = vocab_content(bpe->vocab, id, &size);

@@ -34,8 +34,8 @@ typedef struct {
   Json *config, *map;
 } DeclaredFiles;
 
-/* The member `key`, of any type: that of special_tokens_map.json if it has one, else of
- * tokenizer_config.json. */
+/* The member `key` of special_tokens_map.json or, if that file has no such member, of tokenizer_config.json.
+ * It can have any type. */
 static const Json *member_of(const DeclaredFiles *files, const char *key) {
   const Json *own = json_member(files->map, key);
   return own ? own : json_member(files->config, key);
@@ -117,7 +117,7 @@ static bool is_special(const DeclaredFiles *files, const char *text, size_t size
 }
 
 /* Appends a token for added_load(); `rule`: further members as JSON (", \"unless_id\": 5"), or "". If neither
- * `flags` nor `rule` has "normalized", added_load() sets it unless the token is special. */
+ * `flags` nor `rule` has "normalized", added_load() sets that flag unless the token is special. */
 static Status append_token(const char *where, const char *content, size_t size, const Json *flags,
                            bool special, const char *rule, Buffer *out, Error *err) {
   static const char *const keys[] = {"single_word", "lstrip", "rstrip", "normalized"};
@@ -200,7 +200,8 @@ static Status append_all(const char *where, const DeclaredFiles *files, const Js
 }
 
 /* Appends a special token. If a token of tokenizer.json or one declared with an id has the same content,
- * added_load() adds none: that token stays as it is or, with "promotes" in `rule`, becomes special. */
+ * added_load() adds no second one: that token stays as it is or, with "promotes" in `rule`, becomes
+ * special. */
 static Status append_special(const Json *token, const char *rule, Buffer *out, Error *err) {
   const Json *content = content_of(token);
   size_t size;

@@ -56,14 +56,14 @@ typedef struct {
 } StepType;
 
 /* Loads the JSON of a normalizer, pre-tokenizer or decoder (NULL: none). `list`: key of a Sequence's array;
- * `plural`: the steps' name for messages; `types` ends with a row without a type, other types are refused.
- * Release *steps also after a failure. */
+ * `plural`: the steps' name for messages; `types` ends with a row without a type; a type that is not in it is
+ * refused. Release *steps also after a failure. */
 Status steps_load(const char *where, const Json *json, const char *list, const char *plural,
                   const StepType *types, Steps *steps, Error *err);
 void steps_release(Steps *steps);
 
-/* Reads the options of Metaspace, pre-tokenizer or decoder, from new and old files: sets the step's mark,
- * scheme and split (true by default). STATUS_MODEL if options contradict each other. */
+/* Reads the options of a Metaspace (pre-tokenizer or decoder), as new or old files name them: sets the step's
+ * mark, scheme and split (true by default). STATUS_MODEL if options contradict each other. */
 Status metaspace_load(const char *where, const Json *json, Step *step, Error *err);
 
 /* Calls add() for the component `json`. For a Sequence does the same with each component in its array, which

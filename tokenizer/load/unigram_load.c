@@ -114,7 +114,7 @@ static Status build_matcher(const char *where, const Vocab *vocab, Unigram *u, E
                    (int)twins.second, vocab_content(vocab, twins.first, &size));
 }
 
-/* Sets u->shorter. A piece ends at each node whose longest string is not that of the node's fail link. */
+/* Sets u->shorter. A piece ends at a node if m->longest differs between the node and its fail link. */
 static Status link_pieces(const Vocab *vocab, Unigram *u, Error *err) {
   const Matcher *m = &u->matcher;
   TRY(NEW(u->shorter, vocab->count, "pieces", err));

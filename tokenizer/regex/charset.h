@@ -11,7 +11,7 @@ typedef struct {
 } CharRange;
 
 /* A set of code points, empty when zero-initialised. It is tidy if its ranges are sorted, disjoint and not
- * adjacent. Members are appended untidily: a set is sorted once, when all are in it. */
+ * adjacent. Members are appended untidily: the set is sorted when its memory is full, and at the end. */
 typedef struct {
   CharRange *ranges; /* [count] */
   size_t count, capacity;

@@ -4,8 +4,8 @@
  * So all code points fall into a few kinds, and a text becomes one byte per character. Matching runs over
  * these bytes: our own tables decide on Unicode here, and the matching engine needs to know nothing of it.
  *
- *   text   l'étè ...        kinds of /'(?i:s)|\p{L}+/:  0 all else, 1 ', 2 s S U+017F, 3 other letters
- *   kinds  3 1 3 3 3 */
+ *   text   l'étè ...        kinds of /'(?i:s)|\p{L}+/:  0 all else, 1 ', 2 other letters, 3 s S U+017F
+ *   kinds  2 1 2 2 2 */
 #pragma once
 
 #include "tokenizer/regex/charset.h"
@@ -25,7 +25,7 @@ typedef struct {
 } KindSet;
 
 /* Divides all code points by membership in sets[0 .. n_sets); members[i] (room for n_sets) gets the kinds
- * that make up sets[i]. STATUS_MODEL (`where` begins the message) if there are more than MAX_KINDS.
+ * that make up sets[i]. STATUS_MODEL (`where` begins the message) if there are more than MAX_KINDS kinds.
  * Release *map also after a failure. */
 Status kind_map_build(const char *where, const CharSet *sets, size_t n_sets, KindMap *map, KindSet *members,
                       Error *err);

@@ -24,7 +24,7 @@ Status pattern_spans(const Pattern *pattern, RegexScratch *scratch, const char *
                      size_t shift, ByteSpanList *spans, Error *err);
 
 /* Limit of the size to which a tokenizer's steps can grow a text: sixty steps that double it would fill the
- * memory. Real steps make three bytes of one, a compatibility form at most eleven. */
+ * memory. Real steps make up to three bytes of one, compatibility forms up to eleven. */
 typedef struct {
   const char *where; /* "FILE: normalizer", begins the message */
   size_t limit;      /* bytes */

@@ -180,7 +180,7 @@ __attribute__((noinline, cold)) static bool has_time(RegexScratch *s) {
 
 /* Called after each part of a text. Reading the clock at both ends of a short part would take longer than
  * matching it. So the time since the last reading is measured after a watched match; else it is estimated
- * from the start positions. */
+ * from the number of start positions. */
 void regex_pause(RegexScratch *scratch) {
   if (scratch->watched) {
     (void)has_time(scratch); /* if no time is left, the next watched match refuses */

@@ -41,7 +41,7 @@ typedef struct RegexScratch {
    * parts; regex_spans() raises it to the size of a larger part. */
   size_t text_size;
   int64_t spent_ns;  /* CPU time of all matching so far */
-  int64_t looked_ns; /* the last reading of the clock; 0: a pause stopped it */
+  int64_t looked_ns; /* the clock's last reading; 0: regex_pause() stopped the clock */
   uint64_t work;     /* work that callouts counted since the last reading */
   uint32_t places;   /* start positions at which a match was tried since the last reading */
   bool watched;      /* since the last reading a match ran with callouts (regex.c) */

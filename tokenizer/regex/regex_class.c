@@ -1,7 +1,7 @@
 /* regex_class.c - the sets of regular expressions: [classes], \p{properties}, [:brackets:] and escapes.
  *
- * Called by: regex_parse.c. The rules are those of Oniguruma 6.9 (doc/RE and doc/UNICODE_PROPERTIES
- * there), as the reference shows them. */
+ * Called by: regex_parse.c. The rules are those of Oniguruma 6.9 (its doc/RE and doc/UNICODE_PROPERTIES), as
+ * the reference applies them. */
 #include <ctype.h>
 #include <string.h>
 
@@ -12,7 +12,7 @@
 /* A union of categories and flags, by its name in lower case without '_'. */
 typedef struct {
   const char *name;
-  const char *categories; /* short names of two letters each, or the first letter of several */
+  const char *categories; /* names of two letters each ("LuLl"), or one letter: all that begin with it */
   uint32_t flags;
 } NamedSet;
 
@@ -353,8 +353,9 @@ static Status parse_unions(RegexParser *p, CharSet *current, CharSet *all, bool 
   return *intersected ? charset_intersect(all, current, err) : charset_unite(all, current, err);
 }
 
-/* Refuses members that also match several characters if case is ignored ("ss" for U+00DF). A class
- * that contains the first of the several, too, passes: there it matches by that one alone. */
+/* Refuses a member that also matches a sequence of characters if case is ignored ("ss" for U+00DF). If the
+ * class also contains the sequence's first character, it matches that character alone, and the member is
+ * accepted. */
 static Status refuse_multi_folds(const RegexParser *p, const CharSet *plain, const CharSet *folded,
                                  Error *err) {
   for (size_t i = 0; i < unicode_multi_fold_count; i++) {

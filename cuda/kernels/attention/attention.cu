@@ -14,11 +14,11 @@ static const double kLog2E = 1.4426950408889634;
  * wgmma (H200, Qwen3-8B's heads). */
 static const int kShortTokens = 64, kShortPast = 64;
 
-/* The cost of decode, to compare with prefill: on chips without wgmma, for one token, and for few tokens
- * after a short past. The unit is 25 ns: prefill of up to 64 tokens takes 4 us plus one unit per past
- * position. A single decode launch costs kColumnCost per column (a token's query head). Each of several
- * launches costs kLaunchCost + past positions / kLaunchShare. Measured on an H200 with Qwen3-8B's heads
- * (LOG.md, "When to prefill, when to decode"). */
+/* Costs of decode, which decode_is_faster() compares with those of prefill. Prefill of up to 64 tokens takes
+ * 4 us plus 25 ns per past position. decode_is_faster() counts only the positions, so the unit of all costs
+ * is 25 ns. If one launch of decode suffices, it costs kColumnCost per column (a token's query head). If
+ * several are needed, each costs kLaunchCost + past positions / kLaunchShare. Measured on an H200 with
+ * Qwen3-8B's heads (LOG.md, "When to prefill, when to decode"). */
 static const int kColumnCost = 20, kLaunchCost = 1070, kLaunchShare = 18, kMaxDecodeTokens = 64;
 
 /* Splits of the keys in decode. With heads of 512 one block fills an SM's shared memory. */
@@ -67,7 +67,8 @@ static AttentionArgs kernel_args(const Attention *a) {
 }
 
 /* Most columns (tokens x query heads) of a block. Decode: as many as the accumulators' registers allow.
- * Latent attention: the rows of wgmma's tile; kMaxColumns, chosen freely, where only plain can run. */
+ * Latent attention: the rows of wgmma's tile. Where only plain can run, any number would
+ * do: kMaxColumns. */
 static int columns_per_block(const Attention *a) {
   if (a->value_dims > 0) {
     const int rows = attention_wgmma_rows(kernel_args(a));

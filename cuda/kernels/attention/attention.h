@@ -7,7 +7,8 @@
  *   prefill  many tokens; tensor cores of all chips; FlashAttention-2, one block for 64 tokens of a head
  *   plain    any even head_dim up to 512 (latent attention: 640), up to 65,535 tokens, any type of cache; the
  *            reference
- * Kernels read positions from device memory, so a captured launch serves every step.
+ * Kernels read positions from device memory, so a captured launch serves every step of the same
+ * attention_division().
  *
  * The cache of one sequence is one page of n_ctx positions. Several sequences have pages of KV_PAGE_TOKENS
  * positions each (AttentionPages). In a step of several sequences decode computes single rows
@@ -36,7 +37,7 @@ typedef enum {
 typedef struct {
   int row;             /* the token's row; -1: no unit */
   int split, n_splits; /* the units of a token follow one another */
-  int first;           /* index of the token's first unit among those of split tokens; 0 if n_splits is 1 */
+  int first;           /* index of the token's first unit among units of split tokens; 0 if n_splits is 1 */
 } AttentionUnit;
 
 /* Tokens of one sequence at consecutive positions, at most attention_tile_tokens(). */
@@ -75,7 +76,7 @@ typedef struct {
   int unit_places;    /* as given to attention_workspace_bytes() */
   double scale;       /* > 0 */
   double cap;         /* soft cap of scores; 0: none */
-  const float *sinks; /* device: [n_heads] one more logit in each head's softmax, for a value of 0; or NULL */
+  const float *sinks; /* device: [n_heads] one more logit of each head's softmax, with value 0; or NULL */
   int whole; /* > 0: the tokens are a block of this length, each sees the past and that block; 0: causal */
   int past;  /* pos[0], known to the host: decides the family, and how wgmma splits the keys */
 } Attention;
@@ -137,8 +138,8 @@ int attention_unit_blocks(const Attention *attention);
  * most ATTENTION_UNITS / n_blocks units. The caller gives a token at most ATTENTION_SPLITS splits. */
 enum { ATTENTION_UNITS = 528, ATTENTION_SPLITS = 64 };
 int attention_unit_keys(int n_blocks, long long n_keys);
-/* For --invariant, where a token's splits must not depend on other tokens. attention_fixed_splits(): splits
- * of a token of n_keys keys: n_keys / FIXED_UNIT_KEYS, rounded up, at most FIXED_SPLITS.
+/* For --invariant, where a token's splits must not depend on other tokens. attention_fixed_splits(): a token
+ * with n_keys keys has n_keys / FIXED_UNIT_KEYS splits, rounded up, but at most FIXED_SPLITS.
  * attention_fixed_places(): most partial results of n_tokens tokens in contexts of n_ctx positions. */
 enum { FIXED_UNIT_KEYS = 512, FIXED_SPLITS = 16 };
 int attention_fixed_splits(int n_keys);

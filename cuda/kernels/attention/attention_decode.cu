@@ -7,9 +7,9 @@
  *     S^T [16 keys x columns] = K [16 keys x head_dim] Q^T          (K as it lies in the cache)
  *     O^T [16 dims x columns] += V^T [16 dims x 16 keys] P^T        (ldmatrix transposes V, movmatrix P)
  * Each warp keeps its own online softmax. A block merges its four warps' states and writes a partial result
- * (without splits: the output). The last block of a KV head to finish merges the partial results; with
- * several sequences, the last of a token and KV head. The order is that of the keys, so runs are bitwise
- * equal.
+ * (without splits: the output). The last block of a KV head to finish merges the partial results. With
+ * several sequences the last block of each token and KV head merges that token's results. Results are added
+ * in a fixed order, so runs are bitwise equal.
  * READS  2 * n_kv_heads * length * head_dim * 2 bytes of cache; reference: attention_plain.cu.
  *
  * The ring has one or two stages. A warp copies the 16 keys and values of a tile that it multiplies itself.
@@ -27,8 +27,8 @@
  *             16 dims. One more mma subtracts it.
  *     V       A value's scale is a factor of its weight. The constant's part of an output is the same for all
  *             dims, a sum of weights. One more mma computes it, to be subtracted.
- * A sum may take its dims in any order. This order gives lane 4 g + t, written (g, t), its operands in one
- * word of 4 bytes. load_queries() brings q into the same order:
+ * A sum may take its dims in any order. The order below gives lane 4 g + t, written (g, t), its operands in
+ * one word of 4 bytes. load_queries() brings q into the same order:
  *     K       lane (g, t), 16 dims: 4t .. 4t + 3 of keys g and g + 8, an mma's k 2t, 2t + 1, 2t + 8, 2t + 9
  *     V       16 dims: 2g and 2g + 1 of keys 2t, 2t + 1, 2t + 8, 2t + 9, an mma's rows g and g + 8 */
 #include <algorithm>
@@ -48,7 +48,8 @@ constexpr int kOwn = 16, kKeys = kOwn * kWarps; /* keys of a tile: of one warp, 
 
 template <typename T> constexpr bool kIsQ8 = sizeof(T) == 1;
 
-/* Scales of a key for which one mma subtracts the constant's part: the scales of 128 dims. */
+/* The number of a key's scales in a group, which has 128 dims. One mma subtracts the constant's part for a
+ * whole group. */
 constexpr int kGroup = 8;
 __host__ __device__ constexpr int groups_of(int head_dim) {
   return (key_scales(head_dim) + kGroup - 1) / kGroup;
@@ -236,9 +237,10 @@ struct Seen {
 };
 
 /* A warp's online softmax of each column, in mma's layout: lane 4 g + t has columns 8 n + 2 t + c. A key's
- * weight is 2^(score - shift), with 8 bits times the scale of its value. Raising a shift takes a maximum over
- * lanes and a product for each output. So a column's shift is raised only where a weight would be too large
- * for fp16, or with 8 bits the column's sum. This is rare after the first keys. */
+ * weight is 2^(score - shift); if the cache has 8 bits, this is multiplied by the scale of the key's value.
+ * Raising a shift takes a maximum over lanes and a product for each output. So a column's shift is raised
+ * only where a weight would exceed kMostWeight or, with 8 bits, the column's sum kMostSum. This is rare after
+ * the first keys. */
 template <typename T, int kHeadDim, int kTiles> struct OnlineSoftmax {
   static constexpr int kCached = row_stride<T>(kHeadDim), kSteps = kHeadDim / 16; /* steps of 16 dims */
   /* After its shift was raised, a column's largest weight is at most 2^kRaisedLog2; until then kMostWeight.
@@ -367,8 +369,9 @@ template <typename T, int kHeadDim, int kTiles> struct OnlineSoftmax {
     }
   }
 
-  /* Raises the shift of each column that some lane finds not `good`. Scores are s times `factor`; v: the
-   * scales of the keys' values. Shifts are integers, so a change of shift is a power of 2, which is exact. */
+  /* Raises a column's shift if `good` is false for the column in any lane. Scores are s times `factor`; v:
+   * the scales of the keys' values. Shifts are integers, so a change of shift is a power of 2, which is
+   * exact. */
   __device__ __forceinline__ void raise(int n, const float (&s)[4], float factor, const float (&v)[2],
                                         const bool (&good)[2], int t) {
 #pragma unroll
@@ -474,7 +477,8 @@ template <typename T, int kHeadDim, int kTiles> struct OnlineSoftmax {
 
   /* With 8 bits: subtracts the offset from o. An mma truncates its terms to the last bit of the largest one.
    * The larger o and the offset are, the more their losses differ. A simulation (random numbers and weights,
-   * 2 bits more than fp32) has an NMSE of 3e-5 after 512 tiles, and of 1e-9 with settle() every 8 tiles. */
+   * sums with 2 bits more than fp32) has an NMSE of 3e-5 after 512 tiles, and of 1e-9 with settle() every 8
+   * tiles. */
   __device__ __forceinline__ void settle() {
 #pragma unroll
     for (int n = 0; n < kTiles; n++)
@@ -727,8 +731,8 @@ __device__ __forceinline__ void attend_split(const AttentionArgs &a, int n_token
   merge_splits<kHeadDim, kColumns, kPlanes>(a, columns, partials, n_used, joined);
 }
 
-/* With a.is_beside the kernel runs beside the launch before. Its last block waits for that launch at the end:
- * a kernel that waits for this one then finds both complete. */
+/* With a.is_beside the kernel runs beside the launch before. The kernel's last block ends by waiting for that
+ * launch, so a kernel that waits for this kernel finds both complete. */
 template <typename T, int kHeadDim, int kTiles, int kStages, bool kCapped, bool kWhole = false,
           bool kPlanes = false>
 __global__ void __launch_bounds__(kThreads, blocks_wanted<T>(kHeadDim, kTiles))
@@ -740,14 +744,15 @@ __global__ void __launch_bounds__(kThreads, blocks_wanted<T>(kHeadDim, kTiles))
 }
 
 /* Blocks that run at once on an H200: 132 SMs with 228 KB of shared memory. A block takes `bytes` plus 1 KB.
- * An SM's registers suffice for 5 blocks if a thread has up to 102, as in all kernels with fp16. */
+ * An SM's 65,536 registers suffice for 5 blocks if a thread has at most 96. */
 int blocks_at_once(size_t bytes) {
   return 132 * std::min(5, (int)((228 << 10) / (bytes + 1024)));
 }
 
-/* Heads of 512 take one stage (in fp16 two fit no chip). Other heads take two. They take one only if two need
- * more than 64 KB and do not fit this chip (sm_75), or keep the blocks from running all at once where one
- * stage would not: a second wave takes as long as the first. Results have the same bits. */
+/* Heads of 512 take one stage (in fp16 two fit no chip). Other heads take two stages. If two stages need more
+ * than 64 KB, one is taken in two cases: two do not fit this chip (sm_75), or all blocks run at once only
+ * with one stage each. A second wave of blocks would take as long as the first. One and two stages give the
+ * same bits. */
 template <typename T, int kHeadDim, int kTiles, bool kCapped, bool kPlanes>
 Status launch_of(const AttentionArgs &a, int n_tokens, int n_blocks, cudaStream_t stream, Error *err) {
   constexpr int kStages = kHeadDim > 256 ? 1 : 2;

@@ -23,7 +23,7 @@ struct AttentionArgs {
   const AttentionUnit *units;
   const AttentionTile *tiles; /* wgmma, prefill: tiles of several sequences; or NULL */
   __half *out;
-  unsigned char *planes; /* int8 planes, written instead of out, or NULL: Attention.planes */
+  unsigned char *planes; /* Attention.planes: int8 planes that are written instead of out, or NULL */
   int planes_tokens;
   int *tickets;        /* [the larger of MAX_HEADS and unit_places], zero between launches */
   void *partials;      /* decode, wgmma: see Partials of their files */
@@ -64,11 +64,12 @@ __device__ __forceinline__ float sink_weight(const AttentionArgs &a, int head, f
   return a.sinks ? power_of_2(a.sinks[head] * kLog2E - shift) : 0;
 }
 
-constexpr int kPlanesHead = 128;             /* head_dim of the kernels that write a.planes */
-constexpr int kWholeHead = 128;              /* head_dim of the fast kernels that take a.whole */
-constexpr int kMaxSplits = ATTENTION_SPLITS; /* most splits of the keys; latents, one token: kSplitUnits */
-constexpr int kPrefillRows = 64;             /* tokens of a tile of the prefill family */
-constexpr int kSplitUnits = 132;             /* wgmma: most units if keys are split; the SMs of an H200 */
+constexpr int kPlanesHead = 128; /* head_dim of the kernels that write a.planes */
+constexpr int kWholeHead = 128;  /* head_dim of the fast kernels that take a.whole */
+constexpr int kMaxSplits =
+    ATTENTION_SPLITS;            /* most splits of the keys; for one token of latents kSplitUnits */
+constexpr int kPrefillRows = 64; /* tokens of a tile of the prefill family */
+constexpr int kSplitUnits = 132; /* wgmma: most units if keys are split; the SMs of an H200 */
 
 template <int N> using HeadSize = std::integral_constant<int, N>;
 

@@ -1,9 +1,10 @@
 /* attention_prefill.cu - many tokens: FlashAttention-2 on tensor cores.
  *
  * A block serves 64 tokens, the rows of a tile, of one query head. A warp takes 16 rows. With heads longer
- * than 256 two warps share them: both compute the scores, and each half of the output. The keys pass in tiles
- * through one or two stages of shared memory; scores stay in registers. Tiles above the diagonal or before
- * the window are never read; only edge tiles are masked. Later tokens have more keys and start first.
+ * than 256 two warps share 16 rows: both compute all scores, and each computes half of the output. The keys
+ * pass in tiles through one or two stages of shared memory; scores stay in registers. Tiles above the
+ * diagonal or before the window are never read; only edge tiles are masked. Later tokens have more keys and
+ * start first.
  *     2 stages   copy tile t + 1 | wait for t's copies | __syncthreads() | multiply t | __syncthreads()
  *     1 stage    wait for t's copies | __syncthreads() | multiply t | __syncthreads() | copy t + 1
  *     S [16 rows x keys] = Q K^T,   O [16 rows x head_dim] = softmax(S) V        per warp, per tile

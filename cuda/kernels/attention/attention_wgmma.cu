@@ -18,8 +18,8 @@
  *   8 consumer warps       +--- empty: 1 a warp <-- products <-- wait full, parity t % 2 <--+
  *
  *   order of copies   K 0, Q | K 1, V 0 | K 2, V 1 | ... | V n - 1;   latent: K 0, Q | K 1 | ...
- *   freed             K when its scores are complete; V and, latent, K when its values have been multiplied;
- *                     Q after the unit's last scores
+ *   freed             K when its scores are complete; V when it has been multiplied; Q after the unit's last
+ *                     scores. Latent: K, which is also V, when its values have been multiplied
  *   named barriers    1, 2: the turn of warpgroup 0, 1, which waits until the other arrives at the end of its
  *                     own turn; 3, 4: all threads of warpgroup 0, 1, after zeroing values
  *
@@ -720,8 +720,9 @@ Status launch_shape(const AttentionArgs &a, const Division &by, int n_sms, cudaS
   }
 }
 
-/* Measured on an H200 (LOG.md, "Attention by wgmma"). The last two are for latent attention, by the width of
- * a row of the cache: 64 numbers after rope, which are not part of the value, then the latent. */
+/* Measured on an H200 (LOG.md, "Attention by wgmma"). The last two are for latent attention. Their number
+ * is the width of a row of the cache: the key's 64 rotated numbers, which are not part of the value, then the
+ * latent. */
 template <int kHeadDim> struct ShapeFor;
 template <> struct ShapeFor<64> : Shape<64, 128, 4, false> {};
 template <> struct ShapeFor<128> : Shape<128, 128, 2, true> {};

@@ -2,8 +2,8 @@
  *
  *   state   maximum m, sum of 2^(s - m), output: sum of 2^(s - m) v     over the scores s so far
  *
- * Scores are multiplied by log2(e), so that weights are powers of 2. rescale() scales a state down to a
- * higher maximum. States of different keys are merged relative to the highest of their maxima. */
+ * Scores are multiplied by log2(e), so that weights are powers of 2. rescale() gives the factor that brings a
+ * state to a higher maximum. States of different keys are merged relative to the highest of their maxima. */
 #pragma once
 
 #include "cuda/kernels/ptx/lanes.cuh"

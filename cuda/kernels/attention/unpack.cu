@@ -1,9 +1,9 @@
-/* unpack.cu - the keys and values of one layer from a cache in 8 bits to fp16, for the families that read
- * tiles of halves (wgmma, prefill): at most one layer's cache is in fp16 at a time.
+/* unpack.cu - unpacks the keys and values of one layer from a cache in 8 bits to fp16, for the families that
+ * read tiles of halves (wgmma, prefill): at most one layer's cache is in fp16 at a time.
  *
  * A unit of work is a few positions of one KV head: a thread has eight numbers of a key and eight of a value
  * (latent attention: only of a key). So all loads of a unit are under way at once. With eight KV heads of
- * 128, 2,112 positions are a unit of 16 for each of a head's 132 blocks. The blocks of a KV head walk through
+ * 128 numbers, each KV head has 132 blocks, and a unit has 16 positions. The blocks of a KV head walk through
  * the units of all sequences. A page that two sequences share is written twice, with the same bits.
  * READS  head_dim + 2 key_scales() + head_dim + 2 bytes a position and KV head (latent attention: head_dim
  * + 2 key_scales()), WRITES 4 head_dim (latent attention: 2 head_dim). */

@@ -78,11 +78,11 @@ __device__ __forceinline__ __half scale_of_largest(uint32_t size) {
 }
 
 /* Rounds x / scale to fp32, as a division does, and the quotient to the nearest integer, with multiplications
- * only. inverse + rest is 1 / scale with a relative error of at most 2^-43. x times that sum can round
- * otherwise than x / scale only if the middle m of two neighbouring floats lies between the two. But m has 25
- * bits, the last one 1, and scale has 7. So scale * m has 25 to 32 bits and is not x, which has 24. scale * m
- * and x differ by at least 2^-32 of x, the last of 32 bits. So x / scale is farther from m than the error
- * reaches. A scale of 0, infinity or NaN makes every number 0. */
+ * only. inverse + rest is 1 / scale with a relative error of at most 2^-43. The product of x and inverse +
+ * rest can round otherwise than x / scale only if the middle m of two neighbouring floats lies between that
+ * product and x / scale. But m has 25 bits, the last one 1, and scale has 7. So scale * m has 25 to 32 bits
+ * and is not x, which has 24. scale * m and x differ by at least 2^-32 of x, the last of 32 bits. So x /
+ * scale is farther from m than the error reaches. A scale of 0, infinity or NaN makes every number 0. */
 struct ToQ8 {
   float inverse, rest;
   bool usable;

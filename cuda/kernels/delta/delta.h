@@ -2,8 +2,9 @@
  * operations.def, DELTA, has the formulas.
  *
  * Three families, chosen by delta_choose() and forced by number for tests:
- *   step    1 to 8 tokens, with states of 16 bits 1; one kernel: a block keeps a head's state in registers
- *           through all tokens (from 2 tokens on, a second kernel stores the inputs of the convolution)
+ *   step    1 to 8 tokens, only 1 if states have 16 bits; one kernel: a block keeps a head's state in
+ *           registers through all tokens (from 2 tokens on, a second kernel stores the inputs of the
+ *           convolution)
  *   chunks  many tokens; chunks of 64 in matrix form on tensor cores
  *   plain   any sizes, any number of tokens, token by token; the reference
  * Step and chunks need 4 taps, heads of 128 numbers (Mamba-2: states of 128, heads of 64), an even number of
@@ -63,7 +64,7 @@ typedef struct {
 /* True if a step of n_tokens tokens can make b and a from the rows of `gates`. This saves a launch. */
 bool delta_step_takes(const DeltaRule *rule, const DeviceLinear *gates, int n_tokens);
 
-/* Step for 1 to 8 tokens (with states of 16 bits 1), else chunks; plain where neither can run. */
+/* Step for 1 to 8 tokens (only 1 if states have 16 bits), else chunks; plain where neither can run. */
 DeltaFamily delta_choose(const DeltaRule *rule, int n_tokens);
 bool delta_can_run(DeltaFamily family, const DeltaRule *rule, int n_tokens);
 

@@ -429,8 +429,9 @@ __device__ __forceinline__ void change_state(Tile (&state)[2], const Scan &s, co
 }
 
 /* Block (value dimensions, value head, segment). A warp owns 16 tokens of a chunk and 32 key dimensions of
- * the state. Copies overlap: each of a chunk's three groups begins when its destination is free. Each of the
- * three parts of chunk c begins with a wait for all groups but the newest, then a __syncthreads():
+ * the state. Each chunk has three groups of copies, and a group begins when its destination is free. Each of
+ * the three parts of chunk c begins with a wait for all groups of copies but the newest, then a
+ * __syncthreads():
  *
  *     part   begins to copy               reads                               writes
  *     1      mask c, keys c + 1           keys, queries, values, logs, state  rest (Mamba-2: changes, faded)

@@ -150,9 +150,9 @@ template <class S> __device__ __forceinline__ float rounded(float x, int pos, in
   return kHalf ? (float)__float2half_rz(__uint_as_float(bits) / STATES_F16_SCALE)
                : __uint_as_float(bits & 0xffff0000u);
 }
-/* x and y as two numbers in memory. With rounded()'s noise, 16 bits for each, they are what rounded()
- * returns, in fewer instructions. With noise 0 they are cut off, and NaN stays NaN. For fp16, x and y come
- * multiplied by STATES_F16_SCALE. */
+/* x and y as two numbers in memory. With rounded()'s noise, 16 bits for each number, the two numbers are what
+ * rounded() returns, in fewer instructions. With noise 0 both are truncated, and NaN stays NaN. For fp16, x
+ * and y come multiplied by STATES_F16_SCALE. */
 template <class S> __device__ __forceinline__ uint32_t narrowed_pair(float x, float y, uint32_t noise) {
   constexpr bool kHalf = std::is_same<S, __half>::value;
   const uint32_t a = __float_as_uint(x) + ((noise & 0xffff) >> 3 * kHalf),

@@ -1,12 +1,12 @@
 /* delta_step.cu - the gated delta rule and Mamba-2 for 1 to 8 tokens: everything between the projections and
- * o in one kernel. Other kernels normalise Mamba-2's outputs, over several heads, and with several tokens
- * store the convolution's last inputs (delta_keep_inputs()).
+ * o in one kernel. Mamba-2's outputs are normalised over several heads by another kernel. With several tokens
+ * another kernel stores the convolution's last inputs (delta_keep_inputs()).
  *
  * A block of 16 warps owns a value head. Eight lanes hold a row of the state (one value dimension), 16 key
- * dimensions each. A thread has its part of two rows, with Mamba-2 of one. S is the state before the decay g,
- * and s = S^T k (Mamba-2: 0):
- *     d = beta (v - g s),   S = g S + k d^T,   S^T q = g (S^T q before) + d (k q)
- * so one reduction over the eight lanes serves both sums.
+ * dimensions each. A thread has its part of two rows, with Mamba-2 of one. S is the state before the token, g
+ * the decay, S' the state after the token, and s = S^T k (Mamba-2: 0):
+ *     d = beta (v - g s),   S' = g S + k d^T,   S'^T q = g (S^T q) + d (k q)
+ * Both S^T k and S^T q read the old S, so their sums over the eight lanes overlap.
  * Segments, which are single rows here, have blocks of their own, blockIdx.y.
  * With segments, from sm_90 on, a block also asks L2 for the state of the block kAhead further, so that
  * memory is read while blocks compute and store.
@@ -49,8 +49,8 @@ template <class S, int kRows> struct Stored {
     const S *x = (const S *)&v[i][4 * m / kEach] + 4 * m % kEach;
     return make_float4(x[0], x[1], x[2], x[3]);
   }
-  /* Sets these. hash: states_hash() of the thread's first two numbers; mask: 0 if `to` may have NaN, else
-   * ~0. */
+  /* Sets the numbers that four() returns. hash: states_hash() of the thread's first two numbers; mask: 0 if
+   * `to` may have NaN, else ~0. */
   __device__ __forceinline__ void set_four(int i, int m, float4 to, uint32_t hash, uint32_t mask) {
     uint32_t *words = (uint32_t *)((S *)&v[i][4 * m / kEach] + 4 * m % kEach);
     if constexpr (std::is_same<S, float>::value) {
@@ -236,8 +236,8 @@ __device__ __forceinline__ void finish(DeltaArgs &a, int head, int token, const 
 
 /* Asks L2 for the state that the block kAhead further in the grid reads. a: take() has set it to the block's
  * own segment. On an H200 (132 SMs) states of 48 heads of 256 sequences take 449 us without prefetches, 426
- * with kAhead 132, 516 with 264. Mamba-2's take 400 us without, 365 with prefetches, and 351 with three
- * blocks on an SM, too. In bf16 48 heads take 304 us without, 278 with kAhead 99, 285 with 132. */
+ * with kAhead 132, 516 with 264. Mamba-2's take 400 us without, 365 with prefetches, and 351 with prefetches
+ * and three blocks on an SM. In bf16 48 heads take 304 us without, 278 with kAhead 99, 285 with 132. */
 template <int kStateBytes, int kAhead> __device__ __forceinline__ void prefetch_state(const DeltaArgs &a) {
 #if __CUDA_ARCH__ >= 900
   if (threadIdx.x > 0 || !a.segments) return;
@@ -280,7 +280,7 @@ __global__ void __launch_bounds__(kThreads, blocks(!std::is_void<T>::value, kMam
     wait_for_previous(); /* so that the next kernel waits for the kernel before this one */
     return;
   }
-  if (kMamba && sizeof(S) == 2) a.n_tokens = 1; /* as it is: so that four blocks fit on an SM */
+  if (kMamba && sizeof(S) == 2) a.n_tokens = 1; /* already 1; the constant makes four blocks fit an SM */
   prefetch_state<kValues * kDim * sizeof(S), sizeof(S) == 2 ? 99 : 132>(a);
   const int head = blockIdx.x, warp = threadIdx.x / 32, lane = threadIdx.x % 32, row = threadIdx.x / 8;
   const int first_number = head * kValues * kDim + row * kDim + 16 / sizeof(S) * (lane % 8);

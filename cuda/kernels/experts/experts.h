@@ -2,8 +2,8 @@
  * and the matmuls of few tokens; linear.h has the other matmuls. operations.def, norm_experts_residual, has
  * the formulas.
  *
- * All functions only enqueue. The ids of chosen experts stay on the device, so a graph can hold the step. One
- * token needs only the choice: its matmuls read the chosen experts as one matrix. */
+ * Functions that take a stream only enqueue. The ids of chosen experts stay on the device, so a graph can
+ * hold the step. One token needs only the choice: its matmuls read the chosen experts as one matrix. */
 #pragma once
 
 #include <cuda_runtime_api.h>
@@ -36,12 +36,13 @@ enum {
   EXPERTS_FEW_EXPERTS = 1024,
   EXPERTS_FEW_CLUSTERS = 128
 };
-/* Most tokens for which experts_few()'s sum makes int8 planes (linear/quantise.cuh): those of the smallest
- * tile, linear_planes_tokens(1). */
+/* Most tokens for which experts_few()'s sum makes int8 planes (linear/quantise.cuh). The smallest tile has as
+ * many tokens: linear_planes_tokens(1). */
 enum { EXPERTS_PLANES_TOKENS = 16 };
 
 /* Bytes of device memory that ExpertChoices needs for n_tokens tokens. experts_place_choices() points its
- * arrays into `memory` of this size. */
+ * arrays into `memory` of this size. A joined shared expert counts in n_experts and n_chosen of `config` here
+ * and in experts_order(), but not in those of Router.config. */
 size_t experts_choices_bytes(const ExpertConfig *config, int n_tokens);
 void experts_place_choices(ExpertChoices *choices, const ExpertConfig *config, int n_tokens, void *memory);
 

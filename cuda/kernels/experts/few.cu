@@ -38,8 +38,9 @@
  *   slot   a chunk: the weights of four tiles, their scales and zeros (layout.cuh). The tiles are neighbours
  *          in a tile row of gate and up, or those of the same inputs in four tile rows of down
  *
- * Integers are multiplied as fp16 subnormals: five operations for eight weights of a lane. Zero points are
- * multiplied by sums of x. Sums of h are made once; a product with ones makes sums of g:
+ * Integers are multiplied as fp16 subnormals: five operations make eight weights of 4 bits, four operations
+ * eight weights of 8 bits. Zero points are multiplied by sums of x. Sums of h are made once; a product with
+ * ones makes sums of g:
  *
  *     sum_i (q[i] - z) s x[i] = s (sum_i q[i] x[i] - z sum_i x[i])   over each group
  *

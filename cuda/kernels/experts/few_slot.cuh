@@ -43,8 +43,8 @@ template <class W_, int kBlockIn_> struct Slot {
   /* The copies of a lane from a matrix: kVectors times 16 bytes of each tile, and a piece of the scales or
    * zeros. */
   struct Copies {
-    uint32_t tiles; /* offset of the lane's first vector from w.tiles, before set() adds row and tile */
-    const unsigned char *meta; /* the lane's first piece of scales or zeros, also before set() */
+    uint32_t tiles; /* offset, in uint4, of the lane's first vector from w.tiles; set() adds row and tile */
+    const unsigned char *meta; /* the lane's first piece of scales or zeros, before set() adds row and tile */
     int bytes;                 /* of a block's scales or zeros */
 
     /* The warp's share (few.cu) begins at `tile` of `tile_row`. rows: true for down, whose

@@ -97,8 +97,8 @@ __device__ __forceinline__ float4 plus(float4 a, float4 b) {
 }
 
 /* sum[c] += numbers first + c * step of a token's rows of y, in the order of its choices. A row has `width`
- * numbers; past it a sum means nothing. kAtOnce rows are loaded at once. ptxas gives a kernel registers for
- * that only if its __launch_bounds__ has a least number of blocks. */
+ * numbers; a sum whose number is past the row means nothing. kAtOnce rows are loaded at once. ptxas gives a
+ * kernel registers for that only if its __launch_bounds__ has a least number of blocks. */
 template <int kAtOnce, class T, int kEach>
 __device__ __forceinline__ void add_choices(const int *places, int n_chosen, const T *y, int width, int first,
                                             int step, T (&sum)[kEach]) {

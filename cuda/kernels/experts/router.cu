@@ -1,7 +1,7 @@
 /* router.cu - the router of a mixture of experts: logits, scores, choice of the experts and their weights.
  *
- * A block has 8, 2 or 1 tokens and some of the experts. The last to finish of the blocks with the same tokens
- * chooses, a warp for each token.
+ * A block has 8, 2 or 1 tokens and some of the experts. Among the blocks with the same tokens, the last to
+ * finish chooses, a warp for each token.
  *
  * A block normalises its tokens into shared memory. A warp multiplies whole rows, one or four at a time: with
  * four, one read of a number of x serves four products. experts_route() takes this kernel for the calls that

@@ -1,16 +1,16 @@
 /* router_tiles.cu - the router for many tokens, on tensor cores: logits as exact as in fp32, scores, choice
  * of the experts and their weights.
  *
- * A block has 16 tokens, all experts, and some chunks of kChunk inputs. If one block for every 16 tokens left
- * SMs without work, several blocks share the chunks. The last of them to finish adds their sums and chooses.
- * A block normalises a chunk of its tokens at a time. It cuts each number of x into parts of 16 bits that add
- * up to it. It multiplies the parts by the weights as they are stored: such a product is exact in fp32.
- * Tensor cores cut sums off where fp32 arithmetic rounds them. So a sum by tensor cores is over 128 inputs at
- * most, and such sums are added in fp32.
+ * A block has 16 tokens, all experts, and some chunks of kChunk inputs. If one block for every 16 tokens
+ * would leave SMs without work, several blocks share the chunks. The last of them to finish adds their sums
+ * and chooses. A block normalises a chunk of its tokens at a time. It cuts each number of x into parts of 16
+ * bits: three bf16 add up to it, two fp16 to 22 of its 24 bits. It multiplies the parts by the weights as
+ * they are stored: such a product is exact in fp32. Tensor cores cut sums off where fp32 arithmetic rounds
+ * them. So a sum by tensor cores is over 128 inputs at most, and such sums are added in fp32.
  *
  *   x      in shared memory: [two chunks][part][kTokens][kRowNumbers]; chunks take turns, with one
  *          __syncthreads() between writing a chunk and reading it
- *   warp   normalises a token, and in the end chooses for it; between, it multiplies 16 experts by all tokens
+ *   warp   normalises a token, and in the end chooses for it; in between multiplies 16 experts by all tokens
  *          or, with at most half as many tiles of 16 experts as warps, by 8 of the tokens
  *   slice  [n_tokens][n_experts, shared gate] sums of some chunks in device memory: of one chunk, or of all
  *          if a block has all. The sums of a chunk are complete before they are added, chunk after chunk, so

@@ -22,8 +22,8 @@ namespace {
 using namespace router;
 
 constexpr int kWarps = 16, kThreads = 32 * kWarps, kMostBlocks = 8; /* kMostBlocks: of a cluster */
-/* From sm_90 on, for up to kApartTokens tokens. A cluster multiplies kBatchOf rows per block in a turn.
- * Experts beyond kMostTurns turns take more blocks, which pass logits through device memory. */
+/* A cluster multiplies kBatchOf rows per block in a turn. From sm_90 on, if up to kApartTokens tokens would
+ * take more than kMostTurns turns, each token has up to kMostApart blocks instead, which are no cluster. */
 constexpr int kMostTurns = 2, kMostApart = 64, kApartTokens = 4;
 constexpr int kStep = 4 * kThreads; /* inputs of a part: four a thread */
 constexpr int kMostParts = 4;

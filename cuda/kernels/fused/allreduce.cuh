@@ -13,10 +13,10 @@
  *              in units of 2^-26        | (all modulo 2^64: nothing is ever cleared)
  *
  * A contribution is one atomic addition of 32 * fixed + 1. A sum is complete when the word has grown by as
- * many contributions as there are contributors. There are at most 24, so a number modulo 32 distinguishes
- * some from all. The sum is a 32nd of (growth - contributors), whatever was carried or overflowed in between.
- * Value and number share a word, so neither fence nor flag is needed. Integers add up to the same bits in any
- * order.
+ * many contributions as there are contributors. There are at most 24 contributors, so the number modulo 32
+ * says whether all have contributed. The sum is a 32nd of (growth - contributors), whatever was carried or
+ * overflowed in between. Value and number share a word, so neither fence nor flag is needed. Integers add up
+ * to the same bits in any order.
  *
  * A buffer is used again only after every reader has contributed to a sum that the next writer waits for. For
  * o one buffer is enough: all its readers contribute to down before the next o. Down takes two, because
@@ -26,8 +26,9 @@
  * `last` is kept for the next launch: after a launch each word is as all clusters last found it.
  *
  * A contribution is rounded to 2^-26, the last place of a float of 1/8. NaN, and values of a size of 2^22 and
- * more, are added as 2^28. With 1 to 31 of them the sum (modulo 2^33 in a word) is beyond 2^27. No sum of
- * proper values is, so it is read as NaN. So NaN reaches the logits, and the words stay valid. */
+ * more, are added as 2^28. With 1 to 31 of them the sum (modulo 2^33 in a word) is beyond 2^27. A sum of
+ * proper values is never so large, so a sum beyond 2^27 is read as NaN. NaN thus reaches the logits, and the
+ * words stay valid. */
 #pragma once
 
 #include "cuda/kernels/fused/plan.h"

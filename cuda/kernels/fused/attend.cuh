@@ -418,7 +418,7 @@ __device__ __forceinline__ MergedState merge_states(const States &from, int n, i
 }
 
 /* Attends from the heads in shared memory to this block's keys, and sends the states to the cluster.
- * attend_keys() and send_states() are those of the block's kernel. */
+ * Each kind of kernel has its own attend_keys() and send_states(). */
 template <class B> __device__ __forceinline__ void attend_with_heads(B &b) {
   b.mark(STEP_MARK_HEADS);
   const int n_states = attend_keys(b);

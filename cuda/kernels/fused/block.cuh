@@ -185,8 +185,8 @@ Kernel one_latent_kernel(const StepShape &shape);
 
 /* A layer's vectors are contiguous, so that no thread waits for a pointer to them. Their order: norms of
  * attention and of the FFN, norms of a query and of a key, bias of qkv. Varied experts: then the biases of o
- * and of the router, and the sinks of the query heads. Latent attention: after the norm of the FFN those of
- * q_a and kv_a, and the biases of the experts' choice. The final norm follows the last layer. */
+ * and of the router, and the sinks of the query heads. Latent attention: after the norm of the FFN the norms
+ * of q_a and kv_a, and the biases of the experts' choice. The final norm follows the last layer. */
 struct Vectors {
   const float *attn_norm, *mlp_norm, *q_norm, *k_norm, *bias;
   __device__ __forceinline__ Vectors(const Args &a, int hidden, int head_dim, int layer)
@@ -208,19 +208,19 @@ struct Vectors {
  *   gated         1                     gated product               layer          the same
  *   columns       16: multiplying warps -                           layer          last warp
  *   logits        1                     keys of logits              layer          8 warps that choose
- *   routed        9: those, last warp   -                           layer          loading, last, 16th warp
+ *   routed        9: those 8, last warp -                           layer          loading, last, 16th warp
  *   values        1                     x of o (several tokens)     layer          16 warps that multiply
  *   squares[i]    1                     squares for qkv; gate, up   layer          warps of heads; last warp
  *
- * Several tokens: x has one phase, before lm_head; chunks have barriers of their own (few/matmul.cuh). Latent
- * attention of one token: values are the heads' outputs; squares[0] is for outputs of q_b, squares[1] for
- * those of key_halves. */
+ * Several tokens: x has one phase, before lm_head; only warps that have a pack wait for states; chunks have
+ * barriers of their own (few/matmul.cuh). Latent attention of one token: values are the heads' outputs;
+ * squares[0] is for outputs of q_b, squares[1] for those of key_halves. */
 struct Barriers {
   uint64_t full[STEP_MAX_SLOTS], empty[STEP_MAX_SLOTS];
   uint64_t x, projections, states, gated;
   uint64_t columns;            /* experts: the block's columns of the residual stream are written */
   uint64_t logits, routed;     /* experts: the router's logits have come; experts are chosen */
-  uint64_t values, squares[2]; /* several tokens, squares: of x of qkv, of gate and up; latent attention */
+  uint64_t values, squares[2]; /* several tokens, and latent attention: see the table above */
 };
 
 /* A position in the ring: stage n is in slot n % n_slots, with the parity of n / n_slots. */
@@ -472,8 +472,8 @@ template <bool kDebug, class TheForm> struct Thread {
       if (matrix == Q_B || (matrix >= GATE_UP && is_dense())) return share_at(share_index(matrix));
     return ((Share *)(smem + offsetof(Vars, shares)))[matrix];
   }
-  /* How many shares a block has. share_at() numbers them: first those of matrices. Then come, in a hybrid,
-   * those of qkv and o in layers of the delta rule; with latent attention LatentVars.more. */
+  /* How many shares a block has. share_at() numbers them: first the shares of the matrices. In a hybrid the
+   * shares of qkv and o in layers of the delta rule follow, with latent attention LatentVars.more. */
   static constexpr int kShares = kHybrid ? MATRICES + 2 : kLatent ? MATRICES + 3 : MATRICES;
   /* Latent attention: the index of a matrix's share in the current layer. */
   __device__ __forceinline__ int share_index(int matrix) const {
@@ -531,8 +531,9 @@ template <bool kDebug, class TheForm> struct Thread {
     report_hang(args.debug.hang, warp(), lane(), layer(), place, number, parity);
   }
 
-  /* Waits for a phase of a barrier. Stores of the cluster's other blocks count on it as bulk copies do, so
-   * the plain wait suffices. A wait that acquires at cluster scope would invalidate L1 each time. */
+  /* Waits for a phase of a barrier. Stores by the cluster's other blocks (st.async) count as its bytes, as
+   * bulk copies do, so the plain wait suffices. A wait that acquires at cluster scope would invalidate L1
+   * each time. */
   __device__ __forceinline__ void wait_at(uint32_t barrier, int parity, StepPlace place,
                                           int number = 0) const {
     if (kDebug) {
@@ -837,8 +838,9 @@ __device__ __forceinline__ void store_group(const float (&v)[4], unsigned char *
     scales[lane / kLanes * stride] = scale;
 }
 
-/* The number of experts of this block: the block multiplies their rows of the folded router and waits for
- * their logits. They are consecutive, from folded_share() * rank on. The last blocks may have fewer. */
+/* Experts of a block; the last blocks may have fewer, or none. A block's experts are consecutive, from
+ * folded_share() * rank on. The block multiplies their rows of the folded router and waits for their
+ * logits. */
 template <class B> __device__ __forceinline__ int folded_share(const B &b) {
   return (b.plan.shape.n_experts / 4 + STEP_BLOCKS - 1) / STEP_BLOCKS * 4;
 }
@@ -851,7 +853,7 @@ template <class B> __device__ __forceinline__ int folded_stages(const B &b) {
 
 /* The row of the folded router that is row i in this block's stage `stage` (0 to 3), or -1 if there is none.
  * Rows 0 to 3 of the four stages are 16 consecutive rows, four a stage. In a hybrid rows 4 to 7 lie 16
- * further. Its last block also has the gate of the shared expert, in the last stage. */
+ * further, and the last block also has the gate of the shared expert, in the last stage. */
 template <class B> __device__ __forceinline__ int folded_row(const B &b, int stage, int i) {
   constexpr int kRows = B::kHybrid ? 8 : 4;
   const int own = 4 * (stage + i / 4 * STEP_FOLDED_STAGES) + i % 4, expert = folded_share(b) * b.rank() + own;
@@ -862,7 +864,8 @@ template <class B> __device__ __forceinline__ int folded_row(const B &b, int sta
 }
 
 /* True if the zero points of the share's group g0 begin at an odd multiple of 8 bytes in a tile row. All tile
- * rows agree, because every matrix has an even number of groups, except with kOddBlocks (odd_zeros()). */
+ * rows agree, because every matrix has an even number of groups. Only with kOddBlocks they differ
+ * (odd_zeros()). */
 template <int kParts> __device__ __forceinline__ bool zeros_are_odd(const Share &share, int g0) {
   return kParts == 1 && (share.group + g0) % 2 != 0;
 }
@@ -884,7 +887,7 @@ template <int kParts> constexpr int kZeroBytes = kHasNoZeros<kParts> ? 0 : 8 * k
 /* Bytes between the zeros of two tile rows in a stage of at most n groups. A stage: tiles
  * [rows][n][1 << kLogTiles], scales [rows][n][kScaleBytes], zeros [rows][this stride]. A copy starts at a
  * multiple of 16, so with one part the first 8 bytes may be another group's. kHasFactors: factors
- * [rows][n_factors][16] in place of zeros (Thread::kFactors). */
+ * [rows][n_factors][STEP_FACTOR_BYTES] in place of zeros (Thread::kFactors). */
 template <int kParts> __device__ __forceinline__ int zeros_stride(int n_groups, int n_factors = 1) {
   if (kHasFactors<kParts>) return n_factors * STEP_FACTOR_BYTES;
   if (kIsHalf<kParts>) return 0;

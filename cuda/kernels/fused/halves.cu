@@ -14,7 +14,7 @@ namespace {
 
 constexpr int kThreads = 256, kRows = kThreads / 32; /* a warp a row */
 
-/* lost[row]: the sums of squares of what fp16 loses of the row's numbers, and of the numbers. */
+/* lost[row] = {sum of the squared errors of the row's numbers in fp16, sum of the squared numbers}. */
 __global__ void measure_rows(const __nv_bfloat16 *w, size_t stride, int n_in, int n_out, float2 *lost) {
   const int row = blockIdx.x * kRows + threadIdx.x / 32;
   if (row >= n_out) return;

@@ -12,7 +12,8 @@
 
 namespace step::one {
 
-/* The address of the lane-th KB of a stage's tiles; past the last KB, that of the first. */
+/* The address of the lane-th KB of a stage's tiles. Lanes past the last KB get the address of the first
+ * KB. */
 __device__ __forceinline__ unsigned long long tiles_of_lane(uint32_t stage, const unsigned char *tiles,
                                                             int lane) {
   const uint32_t first = load_shared_4(stage);

@@ -8,8 +8,8 @@
  * A block merges its warps' states, {maximum, sum, output in fp16}, and sends the result to the cluster. Each
  * block merges the eight results. The last block takes the new key and value as one more warp's state, and
  * also appends them to the cache. All orders are fixed.
- * READS  4 * pos * kDim bytes a cluster, latents 2 * pos * kDim; of a cache in 8 bits half as many, and the
- *        scales; with a window only the stages that it meets. */
+ * READS  4 * pos * kDim bytes a cluster (latents: 2 * pos * kDim), or half as many and the scales if the
+ *        cache has 8 bits. With a window only the stages that overlap the window are read. */
 #pragma once
 
 #include "cuda/kernels/fused/attend.cuh"
@@ -324,8 +324,8 @@ __device__ __forceinline__ void merge_blocks(const B &b, float (&v)[4], float si
   if constexpr (B::kHybrid) multiply_gates(b, pack, v);
 }
 
-/* Keeps outputs 16 g + 2 t, + 8, + 1 and + 9, in lane 4 g + t, of a group of 128 for the folded router of
- * experts. */
+/* With experts: keeps a group of 128 outputs for the folded router. Lane 4 g + t has outputs 16 g + 2 t, + 8,
+ * + 1 and + 9. */
 template <class B> __device__ __forceinline__ void keep_outputs(const B &b, int group, const float (&v)[4]) {
   if constexpr (B::kExperts) {
     float *to = b.outputs() + group * STEP_PACK + (b.lane() >> 2) * 16 + (b.lane() & 3) * 2;

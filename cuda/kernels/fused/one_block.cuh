@@ -51,7 +51,8 @@ template <bool kDebug, class TheForm> struct Block : Thread<kDebug, TheForm> {
   __device__ __forceinline__ float2 *value_scales() const {
     return (float2 *)(value_planes() + plan.packs * 2 * STEP_GROUP);
   }
-  /* A hybrid. gates(): of attention; delta_outputs(): of value heads; delta_squares(): sums of squares. */
+  /* In a hybrid. gates(): factors of attention's output; delta_outputs(): outputs of value heads;
+   * delta_squares(): their sums of squares. */
   __device__ __forceinline__ float *gates() const { return (float *)(smem + plan.off.gates); }
   __device__ __forceinline__ float *delta_outputs() const { return (float *)(smem + plan.off.delta); }
   __device__ __forceinline__ float *delta_squares() const {
@@ -64,8 +65,8 @@ template <bool kDebug, class TheForm> struct Block : Thread<kDebug, TheForm> {
   }
   /* ids(), chosen(): the chosen experts and their logits (varied experts, after weigh(): their weights).
    * block_weights(): the weight of each FFN block's choice. keys(): keys of the router's logits without the
-   * factor 1 / rms (key_of()); in a hybrid then the logit of the shared expert's gate. router_columns(): this
-   * block's columns of the residual stream. */
+   * factor 1 / rms (key_of()); in a hybrid the logit of the shared expert's gate follows. router_columns():
+   * this block's columns of the residual stream. */
   __device__ __forceinline__ int *ids() const { return (int *)(smem + plan.off.experts); }
   __device__ __forceinline__ float *chosen() const { return (float *)(ids() + plan.shape.n_chosen); }
   __device__ __forceinline__ float *block_weights() const { return chosen() + plan.shape.n_chosen; }
@@ -76,7 +77,7 @@ template <bool kDebug, class TheForm> struct Block : Thread<kDebug, TheForm> {
   __device__ __forceinline__ float *router_columns() const {
     return (float *)keys() + (step_router_rows(&plan.shape) + 3) / 4 * 4;
   }
-  /* The keys of each block's best experts, the best first: [8][n_candidates()]. */
+  /* candidates(): the keys of each block's best experts, the best first: [8][n_candidates()]. */
   __device__ __forceinline__ int n_candidates() const {
     if constexpr (Base::kLatent) return (n_routed() + 3) / 4 * 4;
     return step_candidates(&plan.shape);

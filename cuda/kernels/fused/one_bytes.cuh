@@ -7,7 +7,7 @@
  * A warp takes two groups at once, as many bytes as four groups of 4-bit weights. Column c of operand b is x
  * of the c-th 16 inputs of a group (FP8), or of the c-th 32 of both groups' 256 inputs (int8), in the
  * same registers for all mma. The mma of the c-th inputs has x = 0 in all other columns. So all mma of a
- * group (int8: of both groups) add to the same accumulators.
+ * group (int8: of both groups) may add to one accumulator. Two accumulators take turns, to hide latency.
  *
  * FP8: X is fp16, as with FP4. The four numbers of a word are of inputs k 2t, 2t + 8, 2t + 1, 2t + 9
  * (layout.cuh); the tensor cores expect 2t, 2t + 1, 2t + 8, 2t + 9. take_inputs() permutes x in the same way.
@@ -15,7 +15,8 @@
  * int8 is W8A8: x is rounded to fp16, as between separate kernels, then to int8 as int8_token.cu defines it.
  * All inputs of the matrix share d. A block has all x of qkv, gate and up, and multiplies it by 1 / rms
  * first. For o and down a cluster has only some of x, so the clusters exchange the largest |x|. Each block
- * sends that of its cluster to the blocks of its rank in the other clusters, and waits for theirs.
+ * sends its cluster's largest |x| to the blocks of the same rank in the other clusters, and waits for the
+ * values that they send.
  *
  *     words  uint64 [o, down][8 ranks][STEP_MAX_CLUSTERS]  63 .. 32: launch and layer | 31 .. 0: largest |x|
  *
@@ -144,8 +145,8 @@ __device__ __forceinline__ uint32_t magnitude_bits(const float (&v)[4]) {
              max(__float_as_uint(fabsf(v[2])), __float_as_uint(fabsf(v[3]))));
 }
 
-/* Sends `own`, the largest of this cluster's magnitude_bits() of x. Waits for those of the first n clusters,
- * and returns the largest. For one warp. */
+/* Sends `own`, the largest of this cluster's magnitude_bits() of x. Waits for the values of the first n
+ * clusters, and returns the largest value. For one warp. */
 template <class B>
 __device__ __forceinline__ uint32_t largest_of_clusters(const B &b, int matrix, int n, uint32_t own) {
   uint64_t *words =

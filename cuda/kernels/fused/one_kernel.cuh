@@ -32,10 +32,10 @@
  *   lm_head    <- x                   -                           best logits, or ScreenScratch
  *
  * Where blocks own whole groups (step_owns_groups()), x comes quantised, and the sums of its matmuls lie
- * after it. planes then has only x of down and, while x is sent, scratch of each warp. In a hybrid these sums
- * lie after x, too. A peer writes to an area only after it has received what this block sends after its last
- * read of the area. So an arriving x overwrites only what was read before this block's last contribution to
- * that x.
+ * after it. Then planes holds no other x than that of down (latent attention: and of q_b), and is scratch of
+ * the warps while they send x. In a hybrid the sums lie after x, too. A peer writes to an area only after it
+ * has received what this block sends after its last read of the area. So an arriving x overwrites only what
+ * was read before this block's last contribution to that x.
  *
  * PRECOND all clusters of the launch run at once (step_clusters). */
 #pragma once
@@ -109,8 +109,8 @@ template <class B> __device__ __forceinline__ void begin_barriers(B &b) {
   }
 }
 
-/* The last warp's work. Hybrids: the products for the delta rule's gates. Experts: route(), which also
- * prefetches their first stages. Other models: prefetch_stages(). */
+/* The last warp's work. Hybrids: the products for the delta rule's gates. Experts: route(). Other models:
+ * prefetch_stages(). */
 template <class B> __device__ __forceinline__ void run_last_warp(B &b) {
   if constexpr (!B::kHybrid && !B::kExperts) {
     prefetch_stages(b);

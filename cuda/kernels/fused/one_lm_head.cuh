@@ -3,8 +3,8 @@
  *     logits[o] = sum over k of head[o][k] * half(x[k] / rms)
  *
  * A stage belongs to a warpgroup. Its warps divide each row into spans of 256 inputs, and hold x of their
- * spans in registers for all rows. They add up through shared memory, with one barrier of the warpgroup a
- * stage.
+ * spans in registers for all rows. They add up their sums through shared memory, with one barrier of the
+ * warpgroup a stage.
  * READS  2 * hidden * vocab_size bytes in all. */
 #pragma once
 

@@ -193,8 +193,8 @@ __device__ __forceinline__ int half_groups(const B &b, const Share &share, int g
  * the share. The stage begins with the share's group g0, and the warp skips `skipped` groups of the stage.
  *   bit 0        the stage's zeros begin at an odd group
  *   bits 1 to 3  the number of the warp's groups that belong to the stage's first expert; 7: all
- * Zeros of the second expert begin 8 bytes after the end of the first one's (weight_ring.cuh) if the first
- * has an odd number of groups. */
+ * If an expert has an odd number of groups, zeros of the second expert begin 8 bytes after the end of the
+ * first one's (weight_ring.cuh). */
 template <class B>
 __device__ __forceinline__ int odd_zeros(const B &b, const Share &share, int i, int g0, int skipped) {
   const int blocks = b.plan.expert_blocks, group = (share.group + g0) % blocks;
@@ -256,8 +256,8 @@ __device__ __forceinline__ void load_tiles(AnyTask &task, uint32_t from) {
         task.tiles[pair][c][i] = load_shared_16(tile_place<kParts>(from, pair, c, i));
 }
 
-/* The constant part of the offset, in a stage, of the lane's zeros or factors. They are those of groups from
- * group0 on, in the stage's tile row `row`. */
+/* Where the lane's zeros or factors of group group0 lie in a stage, in its tile row `row`: the same in all
+ * stages. matmul_of() adds what depends on the stage. */
 template <int kParts, class B>
 __device__ __forceinline__ uint32_t zeros_of_lane(const B &b, const Share &share, int group0, int row) {
   constexpr int kZero = kZeroBytes<kParts>, kBefore = (1 << kLogTiles<kParts>)+kScaleBytes<kParts>;
@@ -279,18 +279,18 @@ template <int kParts, class B> __device__ __forceinline__ void keep_inverse(cons
 /* Calls take_x(), then multiplies the whole share of `matrix`; its weights have kParts parts a group. All
  * warps that multiply call it; afterwards all may read the sums.
  *
- * A warp takes its part of a loaded stage into registers at once, even before x has come. So four more stages
- * are in flight while it waits for x. Half of the warpgroups begin half a stage's products later: some warps
- * load from shared memory while others multiply (2% less time). A warp with fewer groups than its span also
- * multiplies what follows in memory, with scales of 0. Tile rows past the last leave sums that are not
- * read. */
+ * A warp takes its part of a loaded stage into registers at once, even before x has come. Without experts
+ * this frees the slot, so four more stages are in flight while the warps wait for x. Half of the warpgroups
+ * begin half a stage's products later: some warps load from shared memory while others multiply (2% less
+ * time). A warp with fewer groups than its span skips the missing ones (FP4, FP8, fp16), or multiplies what
+ * follows in memory by 0. Tile rows past the last leave sums that are not read. */
 template <int kParts, class B> __device__ __forceinline__ void matmul_of(B &b, int matrix) {
   constexpr int kScale = kScaleBytes<kParts>, kTiles = 1 << kLogTiles<kParts>;
   constexpr bool kHalves = B::kVaried && kIsFp4<kParts>; /* half_groups() */
   const Share &share = b.share(matrix);
   const int warpgroup = b.warp() >> 2, t = b.lane() & 3, g = b.lane() >> 2;
   const int log_k = share.log_k_warps, most = share.groups, row = (b.warp() & 3) >> log_k;
-  /* Offsets in a stage: of the tiles, and (the constant part) of scales and zeros. */
+  /* Offsets of the lane's tiles, scales and zeros in a stage, as far as they are the same for all stages. */
   const int group0 = row * most + (b.warp() & 3 & ((1 << log_k) - 1)) * share.span;
   const uint32_t tiles_at = opaque(group0 * kTiles + (kIsHalf<kParts> ? half_place(b) : b.lane() * 16)),
                  scales_at = opaque((most << share.log_rows) * kTiles + group0 * kScale +
@@ -349,7 +349,7 @@ template <int kParts, class B> __device__ __forceinline__ void matmul_of(B &b, i
   if (fetched) fetch(!B::kExperts);
   const bool has_norm = matrix == QKV || matrix == GATE_UP;
   take_x(b, matrix);
-  if (!has_norm || !b.owns_groups()) b.sync(); /* other warps' planes; take_x() awaited those of peers */
+  if (!has_norm || !b.owns_groups()) b.sync(); /* other warps' planes; take_x() awaited peers' planes */
   if constexpr (B::kExperts && !B::kLatent)
     if (matrix == O) route_outputs(b);
   if (B::kExperts && has_norm && b.warp() == STEP_WARPS - 1)

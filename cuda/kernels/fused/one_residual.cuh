@@ -1,14 +1,14 @@
-/* one_residual.cuh - the residual stream of one token: all-reduce across clusters, and the normalised x to
- * the blocks of a cluster.
+/* one_residual.cuh - the residual stream of one token: all-reduce across clusters, and sending the normalised
+ * x to the blocks of a cluster.
  *
  * The block of rank r owns `slice` columns of the residual stream, from r * slice on. Its warp i owns the
  * spans i and i + 16 of 32 columns each. Every cluster holds the same bits. The block contributes its
  * cluster's partial sums of o or down through L2 (allreduce.cuh), and reads the totals.
  *
  * Sums of squares and x = residual * norm go to the cluster's blocks at once. The matmul's outputs are then
- * divided by the rms (int8 and lm_head: x is). If a block owns whole groups (step_owns_groups()), x goes
- * quantised: no block has to wait for all of x and then quantise it. Else, and for lm_head, x goes as
- * floats. */
+ * divided by the rms. With int8, and for lm_head, x is divided instead. If a block owns whole groups
+ * (step_owns_groups()), x goes quantised: no block has to wait for all of x and then quantise it. Else, and
+ * for lm_head, x goes as floats. */
 #pragma once
 
 #include "cuda/kernels/fused/allreduce.cuh"
@@ -227,7 +227,7 @@ template <class B> __device__ __forceinline__ void normalise(B &b, int matrix, b
     const float *of_group = norm + (span & ~3) * kColumns + input_of_lane(b);
     GroupNorm group_norm;
     float weight;
-    if constexpr (B::kLatent) group_norm = {}, weight = 0; /* frees their registers between matmuls */
+    if constexpr (B::kLatent) group_norm = {}, weight = 0; /* else old values keep registers */
     if (planes)
       group_norm = {__ldg((const float2 *)of_group), __ldg((const float2 *)of_group + 4)};
     else

@@ -152,8 +152,9 @@ typedef struct {
 } StepShape;
 
 /* Byte offsets in a block's shared memory. one_kernel.cuh and few/kernel.cuh have tables of the areas that
- * change their use with the phase. The first offsets are of all kernels; those under "one token" and "several
- * tokens" are of such kernels, and also of the others where a comment says so. */
+ * change their use with the phase. All kernels use the first offsets. Kernels of one token use the offsets
+ * under "one token", kernels of several tokens the offsets under "several tokens"; a comment says where the
+ * other kind uses an offset, too. */
 typedef struct {
   int stage_table; /* table of a layer's stages */
   int heads; /* half [8 * StepPlan.columns][head_dim] queries; new keys [tokens][head_dim], and values */
@@ -161,15 +162,16 @@ typedef struct {
 
   /* one token */
   int x;        /* float [hidden]: x of lm_head and, unless a block owns whole groups (step_owns_groups()), of
-                 * qkv, gate and up; at other times partial sums, or softmax states of warps. Several tokens:
-                 * [groups of hidden][tokens][256 bytes]: x of lm_head as it arrives, in int8
-                 * planes (FP4: halves), which make_halves() turns in place into halves divided by rms */
+                 * qkv, gate and up; at other times partial sums, softmax states of warps, or x of
+                 * value_halves (latent attention). Several tokens: [groups of hidden][tokens][256 bytes]:
+                 * x of lm_head as it arrives, in int8 planes (FP4: halves), which make_halves() turns in
+                 * place into halves divided by rms */
   int x_planes; /* [groups][256 bytes]: x of qkv, gate and up as in `planes`; at the offset of x if a block
                  * owns whole groups, else at that of planes. Its scales: x_scales */
-  int exchange; /* float: q, k, v, or with latent attention the outputs of q_a, kv_a and q_b; attention's
-                  * output as planes and, with experts, float; the gated product; for lm_head best logits, or
-                  * ScreenScratch. Several tokens: lm_head's sums */
-  int sums;     /* float: partial sums of o and down */
+  int exchange; /* float: q, k, v, or with latent attention the outputs of q_a, kv_a and q_b, then partial
+                  * scores; attention's output as planes and, with experts, float; the gated product; for
+                  * lm_head best logits, or ScreenScratch. Several tokens: lm_head's sums */
+  int sums;     /* float: partial sums of o, down and q_b */
   int planes;   /* [groups][256 bytes]: x of a matmul as two int8 planes; with FP4, FP8 and fp16 as halves,
                  * with int8 as bytes. If a block owns whole groups: only x of down and of q_b, and scratch
                  * of 256 bytes for each of the 16 warps */
@@ -185,13 +187,13 @@ typedef struct {
   int mixers;    /* a hybrid: MixVars; latent attention: LatentVars (block.cuh) */
   int gates;     /* a hybrid: float [query heads of the cluster][256], factors of attention's output */
   int delta;     /* a hybrid, in place of attention: outputs [4 value heads][128], sums of squares [4][32] */
-  int long_sums; /* float: partial sums of qkv, gate and up; at the offset of x, or after x in a hybrid and
-                  * where a block owns whole groups */
+  int long_sums; /* float: partial sums of qkv, gate and up: at the offset of x; in a hybrid after x; where a
+                  * block owns whole groups after x_planes and their scales */
 
   /* several tokens */
   int squares;      /* float [tokens][groups of hidden]: sums of squares of the residual stream */
-  int x_scales;     /* float2 [groups][step_x_scales()][tokens] {scale, scale * sum}: of `slice`, then of x of
-                   * lm_head. One token: of x_planes */
+  int x_scales;     /* float2 [groups][step_x_scales()][tokens] {scale, scale * sum}: of `slice`; for lm_head,
+                   * of `x`. One token: of x_planes */
   int in_scales;    /* float2 [groups][step_x_scales()][tokens] {scale, scale * sum}: of `in` */
   int rope;         /* float2 [64]: rope factors of the token whose chunks this block adds up */
   int spans;        /* KeySpans (few/block.cuh) */
@@ -211,9 +213,9 @@ typedef struct {
   StepShape shape;
   int tokens;       /* tokens of a step, at most: 1, 2, 4 or 8 */
   int heads_per_kv; /* query heads of a cluster that attends; in a hybrid: at most */
-  /* packs: packs of a cluster's queries; all_packs: these and the packs of key and value. In a hybrid both
-   * are the most that a cluster has in any layer. There, and with latent attention, `packs` counts groups of
-   * inputs of o, `all_packs` packs of projections. */
+  /* packs: packs of a cluster's queries; all_packs: these and the packs of key and value. In a hybrid and
+   * with latent attention `packs` counts groups of inputs of o, and `all_packs` counts packs of projections.
+   * In a hybrid both are the most that a cluster has in any layer. */
   int packs;
   int all_packs;
   int columns;          /* sets of eight queries, each the columns of an mma: 1, 2 or 4 */
@@ -342,7 +344,8 @@ STEP_BOTH static inline int step_latent_clusters(const StepShape *s) {
   return n;
 }
 
-/* step_value_dim(): numbers of a head's output that o reads; step_state_dim(): of its softmax states. */
+/* step_value_dim(): numbers of a head's output that o reads; step_state_dim(): numbers of a value in the
+ * head's softmax states. */
 STEP_BOTH static inline int step_value_dim(const StepShape *s) {
   return step_is_latent(s) ? s->value_dim : s->head_dim;
 }
@@ -379,8 +382,8 @@ typedef struct {
  * the chosen experts' weights are few bytes; in hybrids and where several GPUs share a model, since a GPU has
  * few KV heads there.
  * Except in hybrids, all clusters that attend have the same number of query heads. Varied experts may have
- * fewer sharers, because a cluster has whole packs of queries (step_plan_heads()). Not for latent attention:
- * step_latent_clusters(). */
+ * fewer sharers, because a cluster has whole packs of queries (step_plan_heads()). For latent attention
+ * step_latent_clusters() takes this function's place. */
 STEP_BOTH static inline int step_sharers(const StepShape *s) {
   int n = 1;
   if (s->head_dim == STEP_WIDE_HEAD) return s->n_clusters / s->n_kv_heads;
@@ -480,8 +483,8 @@ STEP_BOTH static inline int step_candidates(const StepShape *s) {
   return (s->n_chosen - (s->head_dim == STEP_WIDE_HEAD) + 3) / 4 * 4;
 }
 
-/* Rows of the folded router (folded_router.h) in a stage of a block, at most: four. A hybrid may have twice
- * as many experts: eight, and the row of the shared expert's gate. */
+/* Rows of the folded router (folded_router.h) in a stage of a block: at most four. A hybrid may have twice as
+ * many experts, so a stage has up to eight rows, and the row of the shared expert's gate. */
 STEP_BOTH static inline int step_folded_rows(const StepShape *s) {
   if (s->n_experts == 0) return 0;
   return s->head_dim == STEP_WIDE_HEAD ? 9 : 4;
@@ -549,11 +552,11 @@ STEP_BOTH static inline int step_kv_packs(const StepShape *s) {
   return 2 * s->head_dim / STEP_PACK;
 }
 
-/* The first FFN block of a cluster; its last one precedes the next cluster's first. Counts differ by one at
- * most, and the last clusters have the larger ones: clusters without a KV head are the last, and wait while
- * the others attend. It would be slower to give clusters with a KV head fewer blocks, so that all read the
- * same number of bytes: the other clusters cannot begin before attention has ended (LOG.md, "Shares and
- * stages"). */
+/* The first FFN block of a cluster if n blocks are divided among all; its last one precedes the next
+ * cluster's first. Counts differ by one at most, and the last clusters have the larger ones: clusters without
+ * a KV head are the last, and wait while the others attend. It would be slower to give clusters with a KV
+ * head fewer blocks, so that all read the same number of bytes: the other clusters cannot begin before
+ * attention has ended (LOG.md, "Shares and stages"). */
 STEP_BOTH static inline int step_first_of(const StepShape *s, int n, int cluster) {
   int c = s->n_clusters, without = c - n % c;
   return cluster * (n / c) + (cluster > without ? cluster - without : 0);

@@ -1,5 +1,5 @@
 /* scaffold.cuh - the frame of the fused kernels: how they begin and end, which warp does what, and a layer
- * from top to bottom. one_*.cuh and few/ have its parts. */
+ * from top to bottom. one_*.cuh and few/ implement what it calls. */
 #pragma once
 
 #include "cuda/kernels/fused/weight_ring.cuh"
@@ -64,8 +64,8 @@ template <class B> __device__ __forceinline__ void begin(B &b) {
  *
  * A cluster without a KV head has only the last two matmuls, but its residual stream takes every sum. With
  * several tokens, x of lm_head comes from a function of its own: its 560 instructions are outside the loop.
- * Kernels after this one may start when all clusters are at lm_head. Kernels that pick a token then wait on
- * SMs that have no cluster. */
+ * Kernels after this one may start when all clusters are at lm_head. A kernel that picks a token starts then,
+ * on an SM that has no cluster, and waits there. */
 template <class B> __device__ __forceinline__ void run_layers(B &b) {
   constexpr StepMark kDone[] = {STEP_MARK_QKV, STEP_MARK_O, STEP_MARK_GATE_UP, STEP_MARK_DOWN};
   const int n_layers = b.plan.shape.n_layers;

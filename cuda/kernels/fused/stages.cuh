@@ -22,7 +22,7 @@ namespace step {
 
 constexpr int kStageRows = STEP_ENTRY_BYTES / 4;
 
-/* Entries of a stage: copies that one warp issues for it. */
+/* Number of a stage's entries. A warp issues at most one copy for each. */
 template <class B> constexpr int kStageCopies = B::kExperts ? 2 * kStageRows : kStageRows;
 
 /* A stage's tile rows and groups within its share. */
@@ -52,7 +52,8 @@ __device__ __forceinline__ uint32_t first_word(uint32_t entry) {
   return entry;
 }
 
-/* The first group and the number of groups of a copy, from its entry; with experts, after their choice. */
+/* The first group and the number of groups of a copy, from its entry. With experts the entry is that of
+ * expert 0, and the groups before the chosen expert's are added: call this after the choice. */
 template <class B> __device__ __forceinline__ uint32_t place_of_entry(const B &b, const uint2 &entry) {
   return entry.x + ((uint32_t)b.ids()[entry.y & 15] * (entry.y >> 4) << 5); /* 0, 0: no copy */
 }
@@ -100,7 +101,7 @@ __device__ __forceinline__ uint2 place_in_expert(const B &b, int matrix, const S
     return part ? make_uint2(0, 0)
                 : place_of(index + stage.group, stage.groups, rows * share.all_groups, choice);
   }
-  if constexpr (B::kVaried) { /* groups of a stage may be of two experts, and so may halves of a group */
+  if constexpr (B::kVaried) { /* a stage, or even a group, may belong to two experts */
     const int begin = 2 * stage.group, n = min(2 * stage.groups, b.n_blocks() - begin),
               block = share.group + begin, choice = block / blocks, row_blocks = share.all_groups,
               first = min(n, (choice + 1) * blocks - block), all = b.width() / 16 * row_blocks;

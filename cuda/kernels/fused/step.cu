@@ -82,9 +82,9 @@ int step_clusters(int gpu, size_t shared) {
   return n < STEP_MAX_CLUSTERS ? n : STEP_MAX_CLUSTERS;
 }
 
-/* --- device memory: table of layers (varied experts, latent attention: two), their vectors, StepDelta of
- * each layer, folded routers, words that clusters exchange, the blocks' best logits (leave_best()),
- * Args.bounds, tensor maps */
+/* --- device memory: table of layers (two tables with varied experts or latent attention), the layers'
+ * vectors, StepDelta of each layer, folded routers, words that clusters exchange, the blocks' best logits
+ * (leave_best()), Args.bounds, tensor maps */
 
 static int vectors_stride(const StepShape &s) {
   const int more = step_is_varied(&s) ? s.hidden + s.n_experts + s.n_heads : 0;
@@ -252,8 +252,8 @@ size_t step_bytes(const StepShape *s, int tokens) {
 }
 
 /* Sets how many stages are prefetched. The fewer clusters have a KV head, the longer the other clusters wait.
- * Prefetching gains 4% if 4 of 15 clusters have one. If 8 have one, it gains from 4% to -8%, depending on the
- * number of stages and the machine (LOG.md, "L2 and prefetches"). */
+ * Prefetching gains 1% to 4% if 4 of 15 clusters have one. If 8 have one, it gains from 4% to -8%, depending
+ * on the number of stages and the machine (LOG.md, "L2 and prefetches"). */
 static Status set_prefetch(const StepPlan &plan, int wanted, int *prefetch_stages, Error *err) {
   int gpu = 0, l2 = 0;
   *prefetch_stages = wanted > 0 ? wanted : 0;
@@ -269,7 +269,8 @@ static Status set_prefetch(const StepPlan &plan, int wanted, int *prefetch_stage
   return STATUS_OK;
 }
 
-/* Copies what layers of the delta rule need to `deltas`, waits for the stream, and sets *mixers. */
+/* Fills `deltas` with pointers to the vectors and gates of each layer, waits for the stream, and sets
+ * *mixers. */
 static Status set_mixers(StepMixers *mixers, const StepModel *m, const StepShape &s, StepDelta *deltas,
                          cudaStream_t stream, Error *err) {
   const DeltaConfig *delta = &m->config->delta;
@@ -314,10 +315,10 @@ static void set_model(Args *a, const StepModel *m) {
   a->taps = m->taps;
 }
 
-/* Sets how many stages may be in flight. Loads finish in any order. A warpgroup waits for the stage four
- * after its last one. A slot's barrier distinguishes its present phase only from the previous one. So the
- * slot's previous stage must have been loaded by then. Keys of several sequences are further apart:
- * wait_until_loading(). */
+/* Sets how many stages may be in flight. Loads finish in any order. A warpgroup waits for every fourth stage.
+ * A slot's barrier distinguishes its present phase only from the previous one. So when a warpgroup waits for
+ * a stage, the slot's previous stage must have been loaded. A warpgroup's stages of keys of several sequences
+ * are further apart: wait_until_loading(). */
 static void set_in_flight(Args *a, const StepModel *m) {
   static_assert((int)STEP_KEY_SETS <= (int)STEP_WARPGROUPS, "sets that attend are no further apart");
   const int bytes = m->in_flight ? m->in_flight : STEP_IN_FLIGHT, stages = bytes / a->plan.stage_bytes;
@@ -446,8 +447,8 @@ Status step_run(const Step *s, const StepCall *call, const StepDebug *debug, cud
   cudaLaunchAttribute attributes[2];
   cudaLaunchConfig_t config = launch_config(plan.shape.n_clusters, shared_bytes(plan), stream, attributes);
   /* A pick follows another step. If this step began early, its clusters would be placed in the order in which
-   * SMs become free. If all SMs are free, the clusters that attend are spread over the chip. That is worth
-   * more (LOG.md, "Where clusters lie"). */
+   * SMs become free. If all SMs are free, the clusters that attend are spread over the chip. This gains more
+   * than an early start (LOG.md, "Where clusters lie"). */
   if (call->pick.token) config.numAttrs = 1;
   const Kernel kernel = kernel_of(plan, debug != NULL, a.taps.n > 0, call->n_parts > 1);
   return cuda_status(cudaLaunchKernelEx(&config, kernel, a), "one kernel a step", err);

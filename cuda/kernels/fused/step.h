@@ -2,9 +2,9 @@
  * token ids in, logits out. plan.h says for which models.
  *
  * A step needs a GPU with clusters (sm_90 and later). Weights are laid out as for other kernels (layout.cuh),
- * and the KV cache is shared with them. Each weight is read once a step; more tokens cost only arithmetic.
- * The same input, device and number of clusters give the same bits. Only if StepCall.n_best is 1, the number
- * of logits that are -infinity may vary.
+ * and the KV cache is shared with them. Weights are read once for all tokens of a step: more tokens cost only
+ * arithmetic. The same input, device and number of clusters give the same bits. Only if StepCall.n_best is 1,
+ * the number of logits that are -infinity may vary.
  *
  * How it works: one_kernel.cuh, few/kernel.cuh. Measured: LOG.md, "Why one kernel". */
 #pragma once
@@ -31,9 +31,9 @@ typedef struct {
 
 /* A layer's matrices and vectors, laid out as for separate kernels. */
 typedef struct {
-  /* [n_qkv] matrices; the last makes q, k and v (with gates or z in a hybrid). In layers of the delta rule b
-   * and a come before it: as one matrix, or as two if their rows are no multiple of a slab (8 outputs). b and
-   * a of all layers have one type, fp16 or bf16, and one stride. */
+  /* [n_qkv] matrices; the last makes q, k and v (with gates or z in a hybrid; latent attention: q_a and
+   * kv_a). In layers of the delta rule b and a come before it: as one matrix, or as two if their rows are no
+   * multiple of a slab (8 outputs). b and a of all layers have one type, fp16 or bf16, and one stride. */
   const DeviceLinear *qkv;
   int n_qkv;
   const DeviceLinear *gate_up, *down;    /* gate_up is interleaved; gate_up, down: of all experts */
@@ -44,7 +44,8 @@ typedef struct {
 
 typedef struct {
   int in_flight; /* bytes of weight loads in flight in a block; 0: the default */
-  /* One token, no experts, no hybrid: stages to prefetch into L2; 0: the default, negative: none. */
+  /* One token, weights of 4 bits, no experts, no hybrid: stages to prefetch into L2; 0: the default,
+   * negative: none. */
   int prefetch_stages;
   const StepLayer *layers;     /* [n_layers]; read only by step_open() */
   const DeviceLinear *lm_head; /* fp16 */
@@ -53,7 +54,7 @@ typedef struct {
   size_t embedding_stride;
   Dtype embedding_type;      /* F32, F16 or BF16 */
   const ModelConfig *config; /* read only by step_open(); varied experts: all windows have one size */
-  StepTaps taps;             /* n > 0 only if step_keeps_taps(); not copied in steps of several sequences */
+  StepTaps taps;             /* n > 0 only if step_keeps_taps(); steps of several sequences copy nothing */
   bool several;              /* there will be steps of several sequences */
   const void *screen;        /* one token: lm_head in 8 bits (screen_make()), or NULL */
 } StepModel;
@@ -65,11 +66,11 @@ typedef struct {
   int first_page; /* index of its first page in StepCall.pages */
 } StepPart;
 
-/* The greedy pick of a step's input: the best token by the logits of the step before, which had one token,
- * too. With a pick no kernel lies between the two steps. step_pick() makes the same pick by a kernel. */
+/* The greedy pick of a step's input: the best token by the logits of the step before, which also had one
+ * token. With a pick no kernel lies between the two steps. step_pick() makes the same pick by a kernel. */
 typedef struct {
   int32_t *token; /* device: where the token goes; NULL: no pick, a step's input is ids[0] */
-  Sampled *slot;  /* mapped host memory where the token goes, too; or NULL */
+  Sampled *slot;  /* mapped host memory that gets the token as well, or NULL */
 } StepPick;
 
 /* Input and output of a step: pointers to device memory, and counts. */
@@ -151,7 +152,7 @@ typedef struct {
   int hung; /* 0: no wait was too long */
   int block, warp, lane, layer, place, parity;
   int number; /* By `place`: STEP_AT_STAGE: the slot. STEP_AT_PROJECTIONS of several tokens: the chunk, or 0.
-               * STEP_AT_VALUES: for a sum the first word that the lane waits for (several tokens: token *
+               * STEP_AT_VALUES: for a sum one of the words that the lane polls (several tokens: token *
                * hidden + column), for the largest x the matrix, for bounds -1. Else 0. */
 } StepHang;
 
@@ -210,9 +211,9 @@ Status step_open(const StepModel *model, const StepPlan *plan, void *memory, cud
                  Error *err);
 void step_close(Step *step);
 
-/* True if the plan is for one token. Its steps leave their best token in device memory, on several GPUs the
- * best of all. The next step can begin with that token (StepCall.pick). If no such step follows, step_pick()
- * enqueues a kernel that takes it. */
+/* True if the plan is for one token. Its steps leave the best logit of each block in device memory, on
+ * several GPUs in that of all GPUs. The next step can begin with the best token (StepCall.pick). If no such
+ * step follows, step_pick() enqueues a kernel that finds this token. */
 bool step_leaves_pick(const Step *step);
 Status step_pick(const Step *step, StepPick pick, cudaStream_t stream, Error *err);
 

@@ -3,9 +3,10 @@
  *
  * Three warps go through all stages side by side, because a bulk copy takes a warp some hundred cycles to
  * issue. The first loads tiles of weights, keys, latents with key_halves and value_halves, recurrent states,
- * rows of the folded router, and lm_head. The second loads scales of weights, and values. The third loads
- * zero points or factors, and the scales of keys and values in 8 bits. (With several tokens each loads every
- * third row of lm_head.) t is the turn of the stage's slot (ptx/cluster.cuh):
+ * rows of the folded router, and lm_head. The second loads scales of weights, values, and the tails of
+ * lm_head in 8 bits. The third loads zero points or factors, and the scales of keys and values in 8 bits.
+ * (With several tokens each loads every third row of lm_head.) t is the turn of the stage's slot
+ * (ptx/cluster.cuh):
  *
  *   3 loading warps   wait empty, parity (t + 1) % 2 -> 1 arrival and its bytes each -> full: 3
  *                          ^                                                              |
@@ -137,7 +138,7 @@ template <class B, int kKind> struct Copier {
 #pragma unroll 1
     for (; n > 0; n--) {
       at += kCopies * kCopyBytes<B>;
-      entry = load_entry<B>(at); /* after the last stage this is past the table, and unused */
+      entry = load_entry<B>(at); /* after the last stage: another share's entry, or past the table; unused */
       const uint32_t after = place_of_entry(b, entry) >> 5;
       if constexpr (kKind == TILES && kInRows<kParts>) {
         const int row = (int)__umulhi(index, inverse), tile = 2 * ((int)index - row * share.all_groups);
@@ -194,8 +195,8 @@ template <class B, int kKind> struct Copier {
     });
   }
 
-  /* Latent attention: loads this block's share of the n_rows rows of each of the cluster's heads, from
-   * key_halves or value_halves: a stage has `rows` rows of `bytes` bytes. */
+  /* Latent attention: loads rows of key_halves or value_halves. Each of the cluster's heads has n_rows rows,
+   * and this block loads n_rows / STEP_BLOCKS. A stage has `rows` rows of `bytes` bytes. */
   __device__ __forceinline__ void halves(const unsigned char *from, int n_rows, int rows, int bytes) {
     const int own = n_rows / STEP_BLOCKS, n_heads = b.plan.heads_per_kv;
     from += ((size_t)b.cluster() * n_heads * n_rows + b.rank() * own) * bytes;
@@ -209,8 +210,8 @@ template <class B, int kKind> struct Copier {
     }
   }
 
-  /* Loads this block's rows of the folded router, in the columns of the cluster's inputs of o:
-   * folded_stages() stages. A stage without rows gets the first row. Without bytes it would be full before
+  /* Loads this block's rows of the folded router, as folded_stages() stages; a row's columns are the
+   * cluster's inputs of o. A stage without rows gets the first row. Without bytes it would be full before
    * earlier stages are, and the parity of later stages would be uncertain (step.cu, set_in_flight()). */
   __device__ __forceinline__ void folded(const float *from, const Share &o) {
     const int bytes = o.n_groups * STEP_GROUP * (int)sizeof(float), lane = b.lane();
@@ -237,7 +238,7 @@ template <class B, int kKind> struct Copier {
 
   /* Loads the scales of this block's keys and values: lane 0 those of keys, lane 1 those of values. The
    * number of positions is rounded up to eight, because eight values have 16 bytes of scales. So the last
-   * ones may not be written yet. */
+   * scales may be of positions that are not written yet. */
   __device__ __forceinline__ void scales_of_keys() {
     constexpr int kKeys = B::kKeys, kPerKey = key_scales(B::kDim);
     const StepCall &c = b.args.call;

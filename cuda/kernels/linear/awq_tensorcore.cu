@@ -100,11 +100,11 @@ template <class S, bool kExperts> struct XStage {
   static constexpr int kThreadTokens = (S::kTokens + kTokenStep - 1) / kTokenStep;
   static_assert(kTokenStep % 8 == 0 || kThreadTokens == 1, "a thread's tokens have one swizzle");
   const uint4 *from;            /* the thread's vector of row 0 of x */
-  uint32_t rows[kThreadTokens]; /* vectors from there to those of its tokens */
+  uint32_t rows[kThreadTokens]; /* distance, in vectors, from `from` to each token of the thread */
   int k, to;
 
-  /* end: one past x's last token; experts: one past the tile's last place. Past it, the last is read again:
-   * its sums are not stored. */
+  /* end: one past x's last token; experts: one past the tile's last place. Tokens from `end` on read the last
+   * row again, and their sums are not stored. */
   __device__ __forceinline__ void start(const Args &a, int token0, int end, int tile_in) {
     const int token = threadIdx.x / kTokenVectors, vector = threadIdx.x % kTokenVectors;
     k = tile_in * kTileIn + vector * 8;
@@ -219,7 +219,8 @@ __global__ void __launch_bounds__(S::kThreads, S::kBlocks) kernel(const __grid_c
     a.experts.count_tiles(S::kTokens, first_tile);
     n_token_tiles = first_tile[a.experts.n_experts];
     work.n_tiles *= n_token_tiles;
-    /* The host counts on more tiles. A block without a step counts no part of a tile (combine()). */
+    /* The host launches blocks for the most tiles that there can be. n_blocks must not count blocks without a
+     * step: combine() would expect parts from them. */
     work.n_blocks = min(work.n_blocks, stream_k::total_steps(work));
     if ((int)blockIdx.x >= work.n_blocks) return;
   }
@@ -298,7 +299,7 @@ template <class S> size_t workspace(const DeviceLinear *, int, const DeviceLimit
   return stream_k::partial_bytes(device.n_sms * S::kBlocks, S::kThreads, S::kR * S::kN * 4);
 }
 
-/* S: for each kind of weights, in the order of tile_weights(). */
+/* S: a Shape for each kind of weights, in the order of tile_weights(). */
 template <class... S> constexpr TileShape shape_of(int max_tokens) {
   return {max_tokens, {S::shared_bytes()...}, {launch_shape<S>...}, {workspace<S>...}};
 }

@@ -1,8 +1,8 @@
 /* dispatch.c - the table of linear kernels and the search in it, in host code.
  *
- * Always true: with fp16 activations every weight type has an entry for each token count, group and chip that
- * the program is built for. Int8 weights have one with int8 activations, but none as experts. All other
- * shapes have an entry, unless a kernel is forced or int8 activations are asked for. */
+ * Always true: every weight type has an entry for each token count, group and chip that the program is built
+ * for, int8 weights with int8 activations and not as experts, all others with fp16 activations. If a kernel
+ * is forced, or if int8 activations are asked for weights that are not int8, no entry may fit. */
 #include "cuda/kernels/linear/dispatch.h"
 
 #include <limits.h>
@@ -32,7 +32,7 @@
 #define DISPATCH_TINY    (1L << 20)
 #define DENSE_MAX_TOKENS 8
 
-#define LEAST_BYTES 17 /* from this many tokens on int8_bytes is the fastest kernel */
+#define LEAST_BYTES 17 /* from this many tokens on int8_bytes is faster than int8_token and int8_mma */
 #define MOST_INT8   64 /* tokens that int8_wgmma is meant for */
 
 /* First and last chip; CUDA 13 builds for none older than 7.5. */
@@ -44,8 +44,8 @@
 /* clang-format off */
 /* The first match wins. Thresholds: LOG.md, "Thresholds". */
 static const LinearEntry entries[] = {
-  /* planes_wgmma runs every count up to its limit when it computes the RMSNorm of x, takes planes or makes
-   * planes (LinearCall in linear.h). */
+  /* .from and .to are for plain products. linear.cu and layers/narrow.c take planes_wgmma for other counts as
+   * well, where it computes the RMSNorm of x, or takes or makes planes (LinearCall in linear.h). */
   {"planes_wgmma", LAUNCH_PLANES_WGMMA, AWQ4, .from = 17, .to = 24, .to_small = NEVER, .limit = 32,
     .group = 64, ONLY_90},
   {"narrow_wgmma", LAUNCH_NARROW_WGMMA, WIDE, .from = 2, .to = 128, .group = 16, ONLY_90},
@@ -253,8 +253,8 @@ static Status dispatch_by_name(const LinearQuery *query, const char *name, const
   return STATUS_OK;
 }
 
-/* True for int8 activations of many tokens on Hopper, if 4-bit weights have no rotated copy. There fp16 is
- * about as fast and closer to exact (LOG.md, "int8 without copies"). */
+/* True for int8 activations of many tokens on Hopper, if 4-bit weights have no rotated copy. In this case
+ * fp16 is about as fast and closer to exact (LOG.md, "int8 without copies"). */
 static bool is_as_fast_in_f16(const LinearQuery *query) {
   return query->act == ACT_INT8 && query->weights == WEIGHT_AWQ4 && query->n_experts == 0 &&
          !query->rotated && query->n_tokens > MOST_INT8 && query->device.arch == SM_90A;

@@ -13,7 +13,7 @@
 typedef enum {
   WEIGHT_AWQ4,
   WEIGHT_AWQ8,
-  WEIGHT_FP4, /* E2M1 with a scale for 16 inputs: NVFP4, and MXFP4, whose scales (of 32) are repeated */
+  WEIGHT_FP4, /* E2M1 with a scale for 16 inputs: NVFP4, and MXFP4, whose scales (for 32) are stored twice */
   WEIGHT_FP8, /* E4M3 */
   WEIGHT_INT8,
   WEIGHT_F16,
@@ -77,9 +77,11 @@ typedef enum {
  * many, it has too few large tiles for the SMs. */
 #define DISPATCH_SMALL (20L << 20)
 
-/* A small matrix of this many weights has enough work for the smaller tiles of awq_wgmma. On an H200 in us
- * with 384, 512, 768 tokens, awq_wgmma; dequantised for cuBLAS: o of Qwen3-30B-A3B (8M weights) 19.0 18.9
- * 23.5; 21.1 21.5 28.7. down of Qwen3-0.6B (3M) 11.7 11.7 15.3; 10.7 10.7 15.4. */
+/* A small matrix of this many weights has enough work for the smaller tiles of awq_wgmma. On an H200, us with
+ * 384, 512 and 768 tokens:
+ *                                     awq_wgmma         dequantised for cuBLAS
+ *     o of Qwen3-30B-A3B, 8M weights  19.0  18.9  23.5  21.1  21.5  28.7
+ *     down of Qwen3-0.6B, 3M weights  11.7  11.7  15.3  10.7  10.7  15.4 */
 #define DISPATCH_MIDDLE (4L << 20)
 
 /* A small matrix of DISPATCH_TILES full tiles has enough tiles for awq_wgmma. */
@@ -115,7 +117,7 @@ typedef struct {
   unsigned weights; /* set of 1 << WeightType */
   ActType act;
   int from, to; /* least and most tokens that the entry is chosen for. `to` 0: never */
-  int to_small; /* `to` of a matrix of fewer than DISPATCH_SMALL weights; 0: the same, < 0: never */
+  int to_small; /* `to` of a matrix of fewer than DISPATCH_SMALL weights; 0: as `to`, < 0: never */
   int to_tiled; /* `to` of a small matrix of at least DISPATCH_TILES tiles or DISPATCH_MIDDLE weights */
   int limit;    /* most tokens that the kernel can take, also when forced; 0: any number */
   int group;    /* quantised: groups are multiples of this (see group_fits()) */
@@ -162,7 +164,7 @@ typedef struct {
   unsigned weights; /* set of 1 << WeightType */
   int most_rows;    /* most rows of a call; larger calls use the next entry that fits, with the same bits */
   int rows;         /* most rows of a launch */
-  int variant;      /* of LinearCall: a tile shape, LINEAR_WHOLE, or 0: all shapes give the same bits */
+  int variant;      /* of LinearCall: a tile shape, LINEAR_WHOLE, or 0 where all shapes give the same bits */
 } LinearInvariant;
 
 /* How LINEAR_INVARIANT multiplies the query's matrix. *how = the first LinearInvariant that can run it,

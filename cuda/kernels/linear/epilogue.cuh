@@ -1,8 +1,8 @@
 /* epilogue.cuh - what happens to a finished sum: times the output's factor, plus its bias, then to fp16,
  * fp32, the residual stream or SwiGLU.
  *
- * Every kernel ends with rows g and g + 8 of a tile in one thread; with mma fragments g = lane / 4 and t =
- * lane % 4. In an interleaved matrix (linear.h) the two rows are gate and up of the same output. */
+ * A caller has rows g and g + 8 of a tile in one thread; with mma fragments g = lane / 4 and t = lane % 4. In
+ * an interleaved matrix (linear.h) the two rows are gate and up of the same output. */
 #pragma once
 
 #include <type_traits>
@@ -97,8 +97,9 @@ __device__ __forceinline__ void for_tokens(const Epilogue &out, int token0, int 
   }
 }
 
-/* Multiplies fragments v, tokens token0 + 8 n + 2 t + i, by the factors of rows `row` and row + 8. Adds their
- * biases, with kTimes times bias_factor(). No caller uses fragments of tokens from `end` on. */
+/* Multiplies fragments v, tokens token0 + 8 n + 2 t + i, by the factors of rows `row` and row + 8, and adds
+ * their biases. With kTimes a bias is multiplied by its token's bias_factor(), and no caller uses fragments
+ * of tokens from `end` on. */
 template <int kN, bool kTimes = true>
 __device__ __forceinline__ void factors_and_biases(const Epilogue &out, int row, int token0, int end,
                                                    float *v) {

@@ -55,8 +55,8 @@ template <class W> struct LanePlaces {
  *     lane   wait<1>(): the oldest of `depth` groups has landed | read() | multiply | request() of the unit
  *            `depth` later into the same slot; past the last unit it commits an empty group
  *
- * x is one group, which all threads copy: after kEarly units, or before all units if the choice is not known
- * early. After the wait for x comes a __syncthreads(). */
+ * All threads copy x, as one group: after kEarly units, or before all units if the choice is not known early.
+ * A __syncthreads() follows the wait for x. */
 template <class W> struct UnitRing {
   static constexpr int kVectors = 2 * W::kVectors, kBytes = 512 * kVectors + SKINNY_UNIT_SCALES;
   static constexpr int kEarly = (kEarlyBytes + kWarps * kBytes - 1) / (kWarps * kBytes);
@@ -94,7 +94,7 @@ template <class W> struct UnitRing {
 
 /* Goes through a warp's units in stretches; a stretch is of one tile row of one expert. */
 struct Walk {
-  int tile, unit;        /* where the next stretch begins: tile row and unit, 0: the block's first */
+  int tile, unit;        /* tile row and unit where the next stretch begins, counted from the block's first */
   int row, within, left; /* of this stretch: tile row of the matrix, next unit of that row, units left */
 
   /* Finds the next stretch. id: in lane i the expert of choice i. For all lanes. */

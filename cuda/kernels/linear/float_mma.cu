@@ -4,12 +4,12 @@
  *     y[m][o] = factor[o] * sum over groups of s[g][o] * (sum_i number(code[i][o]) x[m][i] - z[g][o] X[m][g])
  *
  * Masks and shifts alone make the numbers fp16 (layout.cuh), integers as subnormals. Only integers have zeros
- * z; X is the sum of x over a group. x stays fp16, sums and scales are fp32: only sums are rounded.
- * The weights are the sixteen-row operand of mma m16n8k16. Fewer than 8 tokens leave columns free; these hold
- * the sums of other inputs. A unit of 128 inputs has eight steps of 16, cut into kTokens sets of 8 / kTokens
- * steps. A set is one product. Its column c takes token c % kTokens, and of the set's steps only step
- * c / kTokens: in the other steps x is 0. So each group of 16 inputs has its own column, and its scale is
- * multiplied once per sum, not once per weight:
+ * z; X is the sum of x over a group. x stays fp16, sums and scales are fp32: only sums are rounded. The
+ * weights are the sixteen-row operand of mma m16n8k16. Fewer than 8 tokens leave columns free; these hold the
+ * sums of other inputs. A unit of 128 inputs has eight steps of 16, cut into kTokens sets of 8 / kTokens
+ * steps. The steps of a set add to one accumulator. Its column c takes x of token c % kTokens in step c /
+ * kTokens of the set, and 0 in the set's other steps. So each group of 16 inputs has its own column, and its
+ * scale is multiplied once per sum, not once per weight:
  *
  *     1 token    | step 0 | step 1 | ... | step 7 |                         a set is a whole unit
  *     2 tokens   | step 0: m0 m1 | step 1: m0 m1 | step 2 | step 3 |        a set is half a unit
@@ -62,8 +62,8 @@ template <int kTokens> struct ColumnScales<Fp4, kTokens> {
   }
 };
 
-/* Scales and zeros of integers for the steps of 16 inputs of a unit that this lane scales: kTokens steps,
- * with one token two. */
+/* Integer weights: the scales and zeros that a lane needs for a unit. It scales kOwn of the unit's steps of
+ * 16 inputs. */
 template <class W, int kTokens> struct IntegerColumns {
   static constexpr int kOwn = kTokens == 1 ? 2 : kTokens, kSetSteps = kSteps / kTokens;
   uint32_t scale[kOwn], zero[kOwn];

@@ -1,4 +1,5 @@
-/* int8_act.cu - W4A8 and W8A8: activations quantised to int8 on the fly, the matmul on integer units.
+/* int8_act.cu - activations quantised to int8 on the fly, weights in groups with 4 or 8 bits: the matmul on
+ * integer units.
  *
  *     x[m][i] ~ d[m][b] X[m][i], b = i / kBlockIn     one scale and sum a block, d = max |x| / 127
  *     y[m][o] = sum_b s d (sum_i q X - z sum_i X)

@@ -1,4 +1,5 @@
-/* int8_gemv.cu - W4A8 and W8A8 for 1 to 8 tokens: awq_gemv's inner loop with x as int8 instead of int16.
+/* int8_gemv.cu - x as int8, weights in groups with 4 or 8 bits (not W8A8 checkpoints: int8_token.cu), 1 to 8
+ * tokens: awq_gemv's inner loop with x as int8 instead of int16.
  *
  * The block quantises x itself, as int8_act.cu defines it. Skeleton, layout and preconditions:
  * skinny_gemm.cuh. */

@@ -1,7 +1,7 @@
 /* kernel.cuh - the interface between linear.cu and a kernel: LinearArgs, and a LinearKernel of two functions.
  *
- * linear.cu maps dispatch.h's LinearLaunch to LinearKernels. Included by the .cu files of linear/ and by
- * tests. */
+ * linear.cu maps dispatch.h's LinearLaunch to LinearKernels. Included by files of linear/, experts/ and
+ * fused/, and by tests. */
 #pragma once
 
 #include "cuda/kernels/linear/cublas.h"

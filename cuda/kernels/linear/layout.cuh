@@ -132,7 +132,7 @@ template <class W> struct GroupsOfIntegers {
       copy_async_16(to + 32, (const unsigned char *)w.zeros + (size_t)at * 16, 16);
   }
 
-  /* Two pieces of scales, then one of zeros, which has 8 bytes for 4 bits. */
+  /* Two pieces of scales, then one of zeros: 8 bytes with 4-bit weights, 16 with 8-bit ones. */
   static __device__ __forceinline__ int piece_step(int i) { return i < 2 ? 32 : 2 * W::kBits; }
   static __device__ __forceinline__ const unsigned char *piece(const QuantView &w, int block, int i) {
     return i < 2 ? (const unsigned char *)(w.scales + (size_t)block * 8 + 4 * i)

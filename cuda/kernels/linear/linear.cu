@@ -125,7 +125,7 @@ static bool is_invariant(const char *kernel) {
 /* Most inputs of a row whose norm a kernel computes: int8_bytes holds the row in a block's registers;
  * dense_rows holds it in fp16 and in fp32, in 48 KB. */
 constexpr int kMostNormedInputs = 8192, kMostDenseInputs = 7680;
-/* The most tokens for which planes_wgmma computes the norm. With 24 tokens a step with it takes 2% longer. */
+/* The most tokens for which planes_wgmma computes the norm. With 24 tokens a step is 2% slower if it does. */
 constexpr int kMostNormed = 16;
 
 /* True if the kernel can compute the RMSNorm of its x. */

@@ -29,7 +29,7 @@ typedef struct {
   WeightType type;
   /* n_out: of all parts; a multiple of 8 if stacked or with 4 or 8 bits, of 16 if interleaved. */
   int n_in, n_out;
-  int group; /* inputs per scale (one for all: n_in rounded up to 128); FP4: 16; dense, int8: 0 */
+  int group; /* inputs per scale (n_in rounded up to 128 if a row has one scale); FP4: 16; dense, int8: 0 */
   int n_groups;
   bool interleaved, has_bias;
   size_t stride;     /* dense: elements between rows, a multiple of 8 */
@@ -99,7 +99,7 @@ Status linear_fill_fp8_scales(const DeviceLinear *linear, LinearPart part, const
 
 /* Fills scales and factors of rows [first_row, first_row + n_rows) of one FP4 part from u8 [n_rows][n_in /
  * group] in device staging memory. group 16: E4M3 codes, whose numbers are multiplied by `factor` (NVFP4).
- * group 32: powers of two, 2^(code - 127) (MXFP4); those below 2^-24 of an output's largest become 0. */
+ * group 32: powers of two, 2^(code - 127) (MXFP4); scales below 2^-24 of an output's largest become 0. */
 Status linear_fill_fp4_scales(const DeviceLinear *linear, LinearPart part, int first_row, int n_rows,
                               const uint8_t *staged, int group, float factor, cudaStream_t stream,
                               Error *err);
@@ -180,7 +180,7 @@ typedef struct {
 } LinearNorm;
 
 /* The next kernel's operand, which an epilogue makes from its results. planes_wgmma makes heads, or planes
- * for a matmul in memory of linear_planes_bytes(). awq_wgmma makes heads. */
+ * for the next matmul (linear_planes_bytes()). awq_wgmma makes heads. */
 typedef enum {
   LINEAR_NEXT_NONE,
   LINEAR_NEXT_NORM,  /* LINEAR_ADD_F32: planes of the new y times `norm`, the weight of the next RMSNorm */
@@ -191,8 +191,8 @@ typedef struct {
   LinearNextKind kind;
   void *planes;
   const float *norm; /* [n_out] */
-  /* Heads of 128 dimensions with rope over pairs (i, i + 64), without query scales (query_scale_beta 0);
-   * planes_wgmma needs an fp16 cache. */
+  /* Heads of 128 dimensions with rope over pairs (i, i + 64), without query scales (query_scale_beta 0).
+   * planes_wgmma needs an fp16 cache, awq_wgmma an fp16 or 8-bit one. */
   const struct QkvHeads *heads;
 } LinearNext;
 
@@ -211,14 +211,15 @@ typedef struct {
   Activation gated;   /* of LINEAR_SWIGLU_F16 */
   float limit;        /* of ACTIVATION_LIMITED */
   /* [rows of y] or NULL: a factor for each row of y. With LINEAR_SWIGLU_F16 it multiplies the results. With
-   * other outputs, for experts only, it multiplies only the bias: x contains it already. */
+   * other outputs (of experts) it multiplies the bias alone, because x contains it already. */
   const float *row_factors;
   /* NULL unless the matrix is of experts; n_tokens still counts tokens. y has a row for each place
    * (LinearExperts). x has one for each place if the experts are `summed` or x is gathered, else one for each
    * token. Summed experts as one matrix (linear_experts_as_one()) write one row of y, their sum. row_factors
    * then has a factor for each row of x; x_stride is n_in rounded up to 128, padded by 0. */
   const LinearExperts *experts;
-  LinearNorm norm; /* rows NULL: x is given. Else x is not read, and linear_takes_norm() must hold */
+  /* rows NULL: x is given. Else x is not read, and without `planes` linear_takes_norm() must hold. */
+  LinearNorm norm;
   /* NULL, or x as planes from an earlier kernel. Then neither x nor norm.rows is read; norm.rows != NULL says
    * that the planes are a norm's. `planes` and `next` need planes_wgmma, group % 128 == 0 and at most
    * LINEAR_MOST_PLANES tokens. `next` for heads needs only linear_makes_heads(). */
@@ -288,7 +289,7 @@ bool linear_takes_norm(const LinearContext *context, const DeviceLinear *weights
                        const char *kernel);
 
 /* True if the kernel for these tokens can do LINEAR_NEXT_HEADS in its epilogue: with LINEAR_TO_F32, fp16 x
- * and any type of KV cache. */
+ * and an fp16 or 8-bit KV cache. */
 bool linear_makes_heads(const LinearContext *context, const DeviceLinear *weights, ActType act, int n_tokens,
                         const char *kernel);
 

@@ -16,8 +16,9 @@
 #include "cuda/kernels/linear/layout.cuh"
 #include "cuda/kernels/ptx/lanes.cuh"
 
-/* segment_max() (of numbers >= 0) and segment_sum() reduce over kWidth (8, 16 or 32) neighbouring
- * lanes; each gets the result. `redux` reduces a whole warp in one instruction, parts of it one by one. */
+/* segment_max() (of numbers >= 0) and segment_sum() reduce over kWidth (8, 16 or 32) neighbouring lanes; each
+ * gets the result. A whole warp uses `redux`, one instruction. For segments of a warp `redux` would run once
+ * for each segment, so these use shuffles. */
 template <int kWidth> __device__ __forceinline__ float segment_max(float v) {
 #if __CUDA_ARCH__ >= 800
   if constexpr (kWidth == 32) return __uint_as_float(__reduce_max_sync(~0u, __float_as_uint(v)));
@@ -147,9 +148,9 @@ constexpr int kUnitIn = 128;
  *                                         [kTokens / 2][kParts]{d[2], sum of X[2]}
  *
  * With two planes, rows 2t and 2t + 1 of block 2i of 8 rows are the planes of token 8i + 2t. The same rows of
- * block 2i + 1 are the planes of token 8i + 2t + 1. So a lane has the sums of an mma fragment of 8 tokens.
- * Inputs lie in the order of the weights. Padding tokens hold any integers and finite scales: their results
- * are dropped. */
+ * block 2i + 1 are the planes of token 8i + 2t + 1. So a lane has both planes' sums of two neighbouring
+ * tokens, as in an mma fragment of 8 tokens. Inputs lie in the order of the weights. Padding tokens hold any
+ * integers and finite scales: their results are dropped. */
 
 template <int kTokens, int kParts, int kPlanes = 2> struct PlanesUnit {
   static constexpr int kPlaneBytes = kTokens * kPlanes * kUnitIn, kPairWords = 4 * kParts;

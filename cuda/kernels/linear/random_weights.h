@@ -1,9 +1,9 @@
 /* random_weights.h - for measuring speed: random weights on the device instead of a checkpoint's, and a
- * kernel that only reads memory. Its bandwidth bounds that of all others.
+ * kernel that only reads memory, whose bandwidth no matmul can exceed.
  *
- * Numbers are made as a checkpoint would store them, and laid out by linear_fill_*().
- * A seed gives the same numbers on any device. Outputs of a matmul have about the variance of its inputs, as
- * with model/dummy.c. */
+ * Numbers are made as a checkpoint would store them, and laid out by linear_fill_*(). A seed and a size of
+ * the staging memory give the same numbers on any device. Outputs of a matmul have about the variance of its
+ * inputs, as with model/dummy.c. */
 #pragma once
 
 #include "cuda/kernels/linear/linear.h"

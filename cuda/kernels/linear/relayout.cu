@@ -9,7 +9,7 @@
 
 #include "cuda/kernels/linear/kernel.cuh"
 
-/* True for types that lie in tiles: the quantised ones, which also have groups, and int8. */
+/* True for types whose weights are DeviceLinear.tiles: the quantised ones, and int8, which has no groups. */
 static bool tiled(WeightType type) {
   return weight_is_quantised(type) || type == WEIGHT_INT8;
 }
@@ -295,8 +295,8 @@ __device__ __forceinline__ uint32_t fp4_bits(uint32_t code, int operand) {
   return bits ^ (bits & 0x200) << 4 ^ (bits & 0x380) >> 4 ^ (bits & 0x40) << 8 ^ (bits & 0x700) >> 8;
 }
 
-/* A thread writes one word of a tile: the weights of rows g and g + 8, as far as they are staged: rows
- * [first_row, end_row) of the part are. */
+/* A thread writes one word of a tile: the weights of rows g and g + 8. It leaves out those of rows outside
+ * [first_row, end_row) of the part, which are not staged. */
 __global__ void fill_tiles_fp4(uint32_t *tiles, int n_tiles_in, LinearPart part, int first_row, int end_row,
                                int n_in, const uint8_t *staged) {
   const int j = threadIdx.x % 4, t = threadIdx.x / 4 % 4, g = threadIdx.x / 16 % 8,
@@ -376,8 +376,8 @@ __device__ __forceinline__ uint32_t fp4_power(int below) {
 
 /* A warp writes the scales of one row. NVFP4's codes stay as they are: kernels read 1 / 256 of their numbers.
  * MXFP4's powers of two are scaled so that a row's largest is 2^7; so 2^-24 of the largest is not 0. Kernels
- * multiply 2^-14 of a weight's number by 2^8 times the scale they read (Fp4 in layout.cuh). The factor undoes
- * both. */
+ * multiply 2^-14 of a weight's number by 2^8 times the scale they read (Fp4 in layout.cuh). The row's factor
+ * undoes all of this scaling. */
 __global__ void fill_fp4_scales(uint8_t *scales, float *factors, int n_tiles_in, int n_stored,
                                 LinearPart part, int first_row, int n_rows, const uint8_t *staged, int repeat,
                                 float factor) {

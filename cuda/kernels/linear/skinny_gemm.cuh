@@ -7,7 +7,7 @@
  * or x is too large to hold, the inputs are split over blocks (split-K). The weights of a block are one
  * sequence of batches. A batch is 16 outputs x 512 inputs (4 KB at 4 bits): two stages of two units of 128
  * inputs. Each warp streams an equal, contiguous part of this sequence through its own ring in shared memory.
- * The ring is filled before x is available. As soon as a stage is used, its successor is requested:
+ * The ring is filled before x is read. As soon as a stage is used, its successor is requested:
  *
  *     batches | tile row 0: b b b b b b b b | tile row 1: b b b b b b b b | ...
  *     warps   |---- 0 ----|---- 1 ----|---- 2 ----|---- 3 ----| ...
@@ -481,7 +481,7 @@ __device__ __forceinline__ void prefetch_of_experts(const Args &a, const ExpertT
   }
 }
 
-/* Prefetches the block's residuals and factors, with experts biases too, into L1 for the epilogue. For one
+/* Prefetches the block's residuals and factors, and the biases of experts, into L1 for the epilogue. For one
  * warp. */
 template <bool kExperts>
 __device__ __forceinline__ void prefetch_results(const Args &a, const ExpertTable &table, int tile0,

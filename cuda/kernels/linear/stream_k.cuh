@@ -37,8 +37,8 @@ __device__ __forceinline__ int block_of(const Work &w, int step) {
 }
 
 /* Work of n_tiles tiles of n_steps steps for at most `most` blocks. Each block has at least least_steps
- * steps, or n_steps if these are fewer. If that wastes little, the number of blocks divides the number of
- * tiles or is a multiple of it. Then no block has parts of two tiles. */
+ * steps, or n_steps if these are fewer. If at least 85% of the blocks remain, their number divides the number
+ * of tiles or is a multiple of it. Then no block has parts of two tiles. */
 inline Work even_work(int n_tiles, int n_steps, int most, int least_steps) {
   Work w = {n_tiles, n_steps, most};
   int useful = total_steps(w) / (least_steps < n_steps ? least_steps : n_steps);
@@ -137,13 +137,13 @@ __device__ __forceinline__ bool combine(Sum (&acc)[kFloats], const Work &w, int 
  * step is in slot s % kStages:
  *
  *     copy_async_wait<kStages - 2>()   this thread's copies of step s have landed
- *     __syncthreads()                  all threads' copies have, and all threads have read step s - 1
+ *     __syncthreads()                  all threads' copies have landed, and all threads have read step s - 1
  *     load_weights, load_x             step s + kStages - 1, into the slot of s - 1; one group, maybe empty
  *     multiply                         step s
  *
  * Weights never change. So the first steps' weights are asked for before the previous kernel has ended, and
- * only x waits for it. The loop over a tile has no end of a tile in it: with one, the compiler moved the sums
- * to other registers in every step.
+ * only x waits for it. finish() is called outside of the loop over a tile's steps: inside, the compiler moved
+ * the sums to other registers in every step.
  *
  * The kernel passes what differs:
  *

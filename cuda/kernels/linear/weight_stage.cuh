@@ -17,8 +17,8 @@ __device__ __forceinline__ void copy_meta(const QuantView &w, int tile_row, int 
   W::copy_meta(w, min(tile_row, w.n_tiles_out - 1), k, i, to);
 }
 
-/* copy_groups() of only scales or only zeros; all: those of the matrix. kCopies copies of kBytes bring those
- * of each tile row and kBlockIn inputs. */
+/* copy_groups() of only scales or only zeros. all: the whole matrix's scales or zeros. For each tile row and
+ * each block of kBlockIn inputs there are kCopies copies of kBytes. */
 template <class W, int kTileRows, int kGroups, int kBlockIn, int kCopies, int kBytes>
 __device__ __forceinline__ void copy_pieces(const QuantView &w, const void *all, int row, int last, int k,
                                             unsigned char *to) {
@@ -43,8 +43,8 @@ __device__ __forceinline__ void copy_pieces(const QuantView &w, const void *all,
 
 /* A warp starts the copies of scales and zeros of kTileRows tile rows from `row` on, for kGroups blocks of
  * kBlockIn inputs from k on. Past tile row `last`, `last` is read again. The addresses of a lane's copies
- * differ only in the tile row; all else is computed once. When each copy computed it, the scales of
- * groups of 32 inputs arrived later than the weights. */
+ * differ only in the tile row; all else is computed once. When each copy computed its whole address, the
+ * scales of groups of 32 inputs arrived later than the weights. */
 template <class W, int kTileRows, int kGroups, int kBlockIn>
 __device__ __forceinline__ void copy_groups(const QuantView &w, int row, int last, int k, unsigned char *to) {
   copy_pieces<W, kTileRows, kGroups, kBlockIn, W::kScaleBytes / 16, 16>(w, w.scales, row, last, k, to);
@@ -65,7 +65,7 @@ template <class W_, int kTileRows, int kK, int kBlockIn, int kThreads> struct We
                 "whole vectors a thread");
 
   const uint4 *from;          /* the thread's vector of tile row 0 */
-  uint32_t rows[kThreadRows]; /* vectors from there to those of its tile rows */
+  uint32_t rows[kThreadRows]; /* distance, in vectors, from `from` to each tile row of the thread */
   int tile_row0, tile_in;
 
   __device__ __forceinline__ void start(const QuantView &w, int first_tile_row, int first_tile_in) {

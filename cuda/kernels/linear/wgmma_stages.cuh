@@ -69,7 +69,7 @@ template <class S, int kStep = 1> struct StageCursor {
  *
  *   stage    x [kTiles][S::kTokens][128 bytes], 128-byte swizzle; then weights, scales and zeros
  *   weights  where the lane's vectors lie in a stage, kVectorStep bytes apart
- *   groups   where its scales and zeros of each kBlockIn inputs lie, as if the stage lay at address 0 */
+ *   groups   where the lane's scales and zeros of each kBlockIn inputs lie, if the stage lay at address 0 */
 template <class S, int kTiles, int kBlockIn, int kVectorStep, int kRows, int kSums, class Cursor>
 __device__ __forceinline__ void add_stages(float (&acc)[kSums], Cursor &from, uint32_t weights,
                                            const unsigned char *groups, int n) {

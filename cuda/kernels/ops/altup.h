@@ -1,8 +1,8 @@
 /* altup.h - AltUp's residual streams, LAuReL and sparse gates (operations.def, predict_streams), without the
  * matmuls of large matrices. Called by: layers/altup.c, layers/mlp.c.
  *
- * All only enqueue. A token has n streams of `hidden` numbers, one after the other: S = n * hidden. All
- * numbers are fp32 unless a comment says f16. */
+ * All functions only enqueue. A token has n streams of `hidden` numbers, one after the other: S = n * hidden.
+ * All numbers are fp32 unless a comment says f16. */
 #pragma once
 
 #include <cuda_runtime_api.h>

@@ -1,6 +1,6 @@
 /* heads.cuh - RMSNorm of one head by a warp, and the factor of queries by position. For the kernel that makes
- * queries, keys and values from projections (norm_rope.cu), and for the matmul whose epilogue makes them
- * (linear/narrow/next.cuh).
+ * queries, keys and values from projections (norm_rope.cu), for the matmuls whose epilogues make them
+ * (linear/narrow/next.cuh, linear/wide/heads_end.cuh), and for latent.cu.
  *
  * A lane has kPairs pairs of dimensions, low[i] and high[i]: pairs lane, lane + 32, and so on. The squares of
  * a head are always added in one order. Within 32 pairs: first the squares of pairs whose indices differ in

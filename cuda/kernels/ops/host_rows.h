@@ -1,5 +1,6 @@
 /* host_rows.h - rows on their way between the device and pinned memory of the host, where the CPU multiplies
- * matrices (cuda/one/products.h). All only enqueue. The kernels read and write pinned memory themselves. */
+ * matrices (cuda/one/products.h). All functions only enqueue. The kernels read and write pinned memory
+ * themselves. */
 #pragma once
 
 #include <cuda_runtime_api.h>

@@ -1,6 +1,6 @@
 /* latent.h - the steps between the matmuls of multi-head latent attention (LatentConfig,
  * model/config/config.h).
- * Called by: layers/latent.c.   Reference: src/cpu/mixers/latent.c. All only enqueue.
+ * Called by: layers/latent.c.   Reference: src/cpu/mixers/latent.c. The function only enqueues.
  *
  * H = rope_dim + kv_rank, the width of a row of the cache. A key is its rotated part, then the normalised
  * latent. A query of each head is laid out likewise. */

@@ -236,8 +236,8 @@ template <int kMaxPairs, int kHeads> struct HeadsInOrder {
 
   static __device__ __forceinline__ unsigned place(unsigned dim) { return dim ^ dim / 32 % (kOwn / 4) * 4; }
 
-  /* Makes and stores the bytes of the lane's numbers. The first lane with a scale stores the scale, too. The
-   * first head's bytes and scales go to `to` and `scales`, each next head's `apart` rows farther. */
+  /* Makes and stores the bytes of the lane's numbers. The first of the lanes that share a scale stores it.
+   * The first head's bytes and scales go to `to` and `scales`, each next head's `apart` rows farther. */
   __device__ __forceinline__ void store(int head_dim, bool is_key, uint8_t *to, __half *scales, int apart,
                                         unsigned lane) const {
     const unsigned h = lane / kLanes, dim = lane % kLanes * kOwn;
@@ -359,7 +359,7 @@ __global__ void qk_norm_rope_append_kernel(QkvHeads a) {
     const HeadsInOrder<kMaxPairs, kHeads> in_order = {heads[threadIdx.y]};
 #pragma unroll
     for (int i = 0; i < kMaxPairs; i++) {
-      const int pair = lane + 32 * i; /* there are no pairs from `half` on: zeros, stored after the head */
+      const int pair = lane + 32 * i; /* no pairs from `half` on: zeros go to places after the head */
       const int low_at = in_order.place(pair + (pair < half ? pairs.low(pair) : half)),
                 high_at = in_order.place(pair + (pair < half ? pairs.high(pair) : 32 * kMaxPairs));
 #pragma unroll

@@ -1,6 +1,7 @@
 /* norm_rope.h - a step's operations other than matmuls and attention: embedding, norms, rope, activation.
  *
- * All only enqueue. Kernels read position and ids from device memory, so a graph serves every step. */
+ * Functions that take a stream only enqueue. Kernels read position and ids from device memory, where
+ * ops_set_step() puts them, so a graph serves every step. */
 #pragma once
 
 #include <cuda_runtime_api.h>

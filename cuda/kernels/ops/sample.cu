@@ -4,7 +4,7 @@
  * small top-k is one kernel: sample_top_k.cu. With many sequences `scores` has fewer blocks for each.)
  *   scores      mask, penalties; the greatest key and its lowest id; zeroes the histograms; greedy ends here
  *   count 0-2   where top-k cuts: histograms of the keys' upper 11, next 11, last 10 bits, by count
- *   weigh 0-2   where top-p cuts: such histograms by weight, of what top-k left
+ *   weigh 0-2   where top-p cuts: the same histograms by weight, of the tokens that top-k keeps
  *   draw        each block's surviving weight; the last block to finish finds the token
  * A cut is a key, and how many tokens with exactly that key stay (the lowest ids). Equal keys have equal
  * weights. So top-k, top-p and min-p each keep a prefix of the ranking, and a key and a count describe it.
@@ -453,8 +453,8 @@ struct Ways {
   }
 };
 
-/* About how many blocks of scores_kernel fill a GPU. In steps of up to 1,024 sequences of Qwen3-8B it takes
- * 127 us in the mean; with kBlocks blocks for each sequence it takes 354 us (H200). */
+/* With many sequences scores_kernel has about this many blocks in all. In steps of up to 1,024 sequences of
+ * Qwen3-8B it takes 127 us in the mean; with kBlocks blocks for each sequence it takes 354 us (H200). */
 static const int kScoresBlocks = 4096;
 
 template <class Picks>

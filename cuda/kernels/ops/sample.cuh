@@ -89,9 +89,9 @@ __device__ __forceinline__ uint32_t key_of(const Pick &p, int id) {
   return sampler_key(p.rescored ? p.scores[id] : p.logits[id]);
 }
 
-/* Makes the scores of ids first .. end - 1, each thread those of every kStep-th id. Updates the thread's
- * greatest ranked() and lowest key. Eight logits are loaded at once: their way from L2 takes longer than all
- * else. The last id can be judged more than once. */
+/* Makes the scores of ids first .. end - 1; a thread takes every kStep-th id. Updates the thread's greatest
+ * ranked() and lowest key. Eight logits are loaded at once: their way from L2 takes longer than all else. The
+ * last id can be judged more than once. */
 template <int kStep>
 __device__ __forceinline__ void judge(const Pick &p, int first, int end, unsigned long long *greatest,
                                       unsigned int *lowest) {

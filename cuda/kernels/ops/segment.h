@@ -1,5 +1,5 @@
-/* segment.h - consecutive rows of a step that belong to one sequence. Kernels of recurrent states take all
- * segments of a step in one launch. */
+/* segment.h - consecutive rows of a step that belong to one sequence. Kernels of recurrent states compute
+ * several segments in one launch. */
 #pragma once
 
 #include <stddef.h>
@@ -11,7 +11,7 @@ typedef struct {
   int n_tokens; /* >= 1 */
   int sequence;
   int pos;         /* position of the first row */
-  int first_chunk; /* number of chunks of the earlier segments, those of single rows not counted */
+  int first_chunk; /* number of chunks of the earlier segments that have several rows */
 } Segment;
 
 /* The segments of a step with TokenRange.parts. All members are 0 in other steps: their rows are of one

@@ -30,8 +30,9 @@ __device__ __forceinline__ int take(ShortConv &a, const Segment &own) {
   return own.pos;
 }
 
-/* A thread takes a channel of up to SHORT_CONV_TOKENS tokens, or with segments of one row. If these are all
- * of the sequence's tokens in the step, the thread keeps the last p after it has read those kept before.
+/* A thread takes a channel of up to SHORT_CONV_TOKENS tokens, or, with segments, of one row. If these are all
+ * of the sequence's tokens in the step, the thread also keeps p of the last tokens, after it has read p that
+ * earlier steps kept.
  * READS    12 bytes a token and channel, and again p of n_taps - 1 tokens, from L1; writes 2. */
 __global__ void __launch_bounds__(kThreads) short_conv_kernel(ShortConv a, int n_tokens) {
   begin_overlapping();

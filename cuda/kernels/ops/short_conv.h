@@ -24,8 +24,8 @@ typedef struct {
 } ShortConv;
 
 enum { SHORT_CONV_TOKENS = 16 };
-/* Enqueues one kernel, or two for more than SHORT_CONV_TOKENS tokens of one sequence, or if a segment has
- * several rows. */
+/* Enqueues one kernel. It enqueues two if one sequence has more than SHORT_CONV_TOKENS tokens, or if some
+ * segments are not single rows (Segments.n_singles). */
 Status ops_short_conv(const ShortConv *conv, int n_tokens, cudaStream_t stream, Error *err);
 
 C_END

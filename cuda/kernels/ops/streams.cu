@@ -90,7 +90,8 @@ __device__ __forceinline__ void take(Ngrams &a, const Segment &own) {
   a.gated += numbers, a.input += numbers, a.streams += numbers;
 }
 
-/* take() of a row's segment. *n_rows: rows of the segment. Returns the row's index in it; -1: padding. */
+/* Calls take() for the segment of `row`, and sets *n_rows to the segment's number of rows. Returns the row's
+ * index in the segment, or -1 for padding. Without segments it returns `row`. */
 __device__ __forceinline__ int take_row(Ngrams &a, int row, int *n_rows) {
   if (!a.segments.device) return row;
   const Segment own = a.segments.device[a.segments.of_row[row]];
@@ -137,8 +138,8 @@ __device__ __forceinline__ void keep(const Ngrams &a, int pos, int n_rows, int c
     kept_tokens(a)[(pos + row) % n_kept] = a.ids[row];
 }
 
-/* A thread takes a column of a row; the thread of a sequence's only row also keeps its input, after it has
- * read the inputs kept before. */
+/* A thread takes a column of a row. If the sequence has only this row, the thread also keeps the row's input,
+ * after it has read the inputs that were kept before. */
 __global__ void __launch_bounds__(kThreads) add_kernel(Ngrams a) {
   begin_overlapping();
   const int column = blockIdx.x * kThreads + threadIdx.x, width = a.n * a.hidden;

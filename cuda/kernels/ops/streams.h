@@ -1,7 +1,7 @@
 /* streams.h - residual streams and n-grams of tokens (operations.def, MIX_FOR_..., INJECT, add_ngrams),
  * without their matmuls.
  *
- * All only enqueue. A token has n streams of `hidden` numbers, one after the other: S = n * hidden. */
+ * All functions only enqueue. A token has n streams of `hidden` numbers, one after another. S = n * hidden */
 #pragma once
 
 #include <cuda_runtime_api.h>
@@ -28,8 +28,9 @@ typedef struct {
 /* Sets u, fp16 [n_rows][u_stride], and inverses. */
 Status ops_streams_norm(const StreamRows *call, int n_rows, void *u, int u_stride, cudaStream_t stream,
                         Error *err);
-/* From sums, fp32 [n_rows][rank + n], or [n_rows][rank] with factors NULL: ranks = silu(sums / n), fp16
- * [n_rows][ranks_stride]; factors = 2 sigmoid(sums / n) of each row's last n sums, fp32 [n_rows][n]. */
+/* ranks = silu(sums / n) of each row's first `rank` sums, fp16 [n_rows][ranks_stride]. factors = 2
+ * sigmoid(sums / n) of each row's last n sums, fp32 [n_rows][n]. sums: fp32 [n_rows][rank + n], or
+ * [n_rows][rank] if factors is NULL. */
 Status ops_streams_ranks(const float *sums, int n, int rank, int n_rows, void *ranks, int ranks_stride,
                          float *factors, cudaStream_t stream, Error *err);
 /* h = the mean of the streams u, each times sigmoid(weights); weights fp32 [n_rows][S]. h is fp16
@@ -57,8 +58,8 @@ typedef struct {
 } Ngrams;
 /* Floats of the state of one layer and sequence. */
 size_t ops_ngram_state_floats(const NgramConfig *ngrams, int n, int hidden);
-/* tokens[row][j] = the token j positions before the row's, [n_rows][longest]; in host memory, mapped or
- * pinned. */
+/* tokens[n_rows][longest], in mapped or pinned host memory: tokens[row][j] is the token j positions before
+ * the row's token. */
 Status ops_ngram_tokens(const Ngrams *call, int n_rows, int32_t *tokens, cudaStream_t stream, Error *err);
 /* streams += c + silu(convolution), and the state keeps the rows' inputs and tokens. */
 Status ops_ngram_add(const Ngrams *call, int n_rows, cudaStream_t stream, Error *err);

@@ -8,10 +8,13 @@
 
 C_BEGIN
 
-enum { STREAMS_FEW_ROWS = 2 }; /* with 7 rows ops/streams.h is faster (LOG.md, "Streams and n-grams") */
+enum {
+  STREAMS_FEW_ROWS = 2
+}; /* with up to 2 rows faster than ops/streams.h, with 7 slower (LOG.md, "Streams and n-grams") */
 
-/* First the injection (INJECT in operations.def) of the attention or MLP before: next_streams = streams +
- * factors * x; x NULL: none. Then ranks, new_factors and h are made as in ops/streams.h. S = n * hidden. */
+/* First the output x of the attention or MLP before is injected (INJECT in operations.def): next_streams =
+ * streams + factors * x. If x is NULL, nothing is injected. Then ranks, new_factors and h are made as in
+ * ops/streams.h. S = n * hidden. */
 typedef struct {
   int n, hidden, rank;
   const float *streams;     /* [n_rows][S] */
@@ -24,8 +27,9 @@ typedef struct {
   size_t down_stride, inject_stride, up_stride;
   const float *norm; /* [S] */
   float eps;
-  float *inverses, *ranks, *new_factors; /* [n_rows][n], [n_rows][rank], [n_rows][n] (not `factors`) */
-  void *h;                               /* f16 [n_rows][h_stride] */
+  float *inverses, *ranks; /* [n_rows][n], [n_rows][rank] */
+  float *new_factors;      /* [n_rows][n], other memory than `factors` */
+  void *h;                 /* f16 [n_rows][h_stride] */
   int h_stride;
   float *mixed, *zeroed; /* fp32 [n_rows][hidden] or NULL. mixed: gets h; zeroed: gets zeros */
 } FewMix;

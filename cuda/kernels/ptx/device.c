@@ -17,7 +17,7 @@ void *arena_take(DeviceArena *arena, size_t n, size_t size) {
   size_t bytes;
   if (__builtin_mul_overflow(n, size, &bytes) || __builtin_add_overflow(bytes, 255, &bytes) ||
       __builtin_add_overflow(bytes & ~(size_t)255, arena->used, &bytes)) {
-    arena->used = SIZE_MAX; /* later requests overflow too: the caller compares once, at the end */
+    arena->used = SIZE_MAX; /* and stays so: the caller compares once, at the end */
     return NULL;
   }
   void *part = arena->base ? arena->base + arena->used : NULL;

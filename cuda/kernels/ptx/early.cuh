@@ -1,6 +1,6 @@
 /* early.cuh - loads of weights that a kernel issues before wait_for_previous() (launch.cuh). ptxas keeps
  * these loads above that wait. It can move load_once() below the wait: ld.global.nc says that nothing writes
- * the memory. (CUDA 13.0 moves none in router_token.cu.) PTX "ld". */
+ * the memory. (In router_token.cu CUDA 13.0 would not move it.) PTX "ld". */
 #pragma once
 
 #include <cuda_runtime.h>

@@ -1,12 +1,12 @@
-/* launch.cuh - the checked launch that all kernels share.
+/* launch.cuh - the checked launch of all kernels but the fused steps (fused/step.cu).
  *
  * A `dependent` launch (programmatic dependent launch) can begin while the kernel before it ends. This hides
  * the launch latency between small kernels, and lets a matmul fetch its first weights while a norm runs. The
  * kernel calls begin_overlapping(), or dependents_may_start() and wait_for_previous(). Until
  * wait_for_previous() has returned, the kernel reads nothing that an earlier kernel still writes, and writes
  * nothing that an earlier kernel still reads or writes. Every kernel of a stream waits for the kernel before
- * it, so all earlier kernels are complete then. (Where attention_decode.cu runs beside attention_wgmma.cu, it
- * waits only at its end: enough for the kernels after it.) */
+ * it, so all earlier kernels are complete then. (Where attention_decode.cu runs beside attention_wgmma.cu,
+ * attention_decode.cu waits only at its end. This is enough for the kernels that follow.) */
 #pragma once
 
 #include <cuda_runtime.h>
@@ -71,7 +71,7 @@ Status launch_clusters(unsigned cluster, void (*kernel)(Parameters...), dim3 gri
                        cudaStream_t stream, bool dependent, const char *name, Error *err,
                        Arguments &&...arguments) {
   cudaLaunchAttribute attributes[2] = {
-      cluster_attribute(cluster)}; /* also if cluster is 1: test/cuda/emulator keeps such blocks resident */
+      cluster_attribute(cluster)}; /* even if it is 1: test/cuda/emulator then keeps all blocks resident */
   cudaLaunchConfig_t config = {};
   config.gridDim = grid, config.blockDim = block, config.dynamicSmemBytes = shared;
   config.attrs = attributes, config.numAttrs = 1;

@@ -68,7 +68,7 @@ __device__ __forceinline__ uint32_t load_flag(const uint32_t *from) {
   return v;
 }
 
-/* A clock that counts about once a nanosecond. It is PTX's %globaltimer. */
+/* PTX's global counter of nanoseconds, %globaltimer. */
 __device__ __forceinline__ uint64_t nanoseconds() {
   uint64_t t;
   asm volatile("mov.u64 %0, %%globaltimer;" : "=l"(t)::"memory");

@@ -1,5 +1,5 @@
-/* ring.cuh - a ring of stages in shared memory (explained in ptx/cluster.cuh): its barriers, a position in
- * it, and the loop of the producer. */
+/* ring.cuh - a ring of stages in shared memory (explained in ptx/cluster.cuh): its barriers, and the
+ * positions of a reader and of the producer. */
 #pragma once
 
 #include "cuda/kernels/ptx/cluster.cuh"

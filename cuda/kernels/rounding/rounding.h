@@ -33,7 +33,7 @@ typedef struct {
   const float *w; /* [n_out][stride] */
   size_t stride;
   const float *importance;        /* [n_groups * group] */
-  const float *factors, *inverse; /* [n_groups * group] multiply w, and errors; NULL: ones */
+  const float *factors, *inverse; /* [n_groups * group] factors multiply w, inverse the errors; NULL: ones */
   const float *u;                 /* [group][group] diagonal block of U (quantize/factor.h), or NULL */
   RoundingSearch search;
   uint8_t *codes;        /* [n_out][stride], or NULL: codes, scales and zeros are not wanted */

@@ -8,7 +8,7 @@
 void altup_place(BackendState *s, const ModelConfig *config, Buffers *memory);
 
 /* Each function only enqueues. altup_begin(): makes the streams of n_rows rows from the embeddings s->x.
- * altup_add_input(): adds the product of s->g and the layer's input projection (layer_end()) to all streams
+ * altup_add_input(): adds the RMSNorm of the layer's input projection of s->g (layer_end()) to all streams
  * but the first. altup_join(): makes `out`, f16 [n_rows][h_stride], the head's input: with span.parts for the
  * rows in rows.logit_rows, else for n_rows rows from first_row. */
 Status altup_begin(BackendState *s, int n_rows, Error *err);

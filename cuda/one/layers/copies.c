@@ -1,7 +1,7 @@
 /* copies.c - see copies.h.
  *
- * Always true: copies_bytes() and copies_make() visit the same matrices, so that all copies fit in one
- *              allocation. */
+ * Always true: copies_bytes() and copies_make() visit the same matrices, so that copies_make() allocates the
+ *              bytes that copies_bytes() announced. */
 #include "cuda/one/layers/copies.h"
 
 #include "cuda/kernels/ptx/device.h"

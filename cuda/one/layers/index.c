@@ -44,7 +44,7 @@ bool index_selects(const BackendState *s, TokenRange span) {
   const SequenceRows only = {0, span.pos, span.n_tokens, false, false};
   const SequenceRows *parts = span.parts ? span.parts : &only;
   /* Attention to chosen positions sums in another order. With --invariant a row's bits must not depend on
-   * whether another row of the step has to choose, so all rows take that form. */
+   * whether another row of the step has to choose, so every step attends to chosen positions. */
   bool selects = i->block > 0 && s->options.invariant;
   for (int part = 0; i->block > 0 && part < (span.parts ? span.n_parts : 1); part++)
     selects = selects || (parts[part].pos + parts[part].n_tokens) / i->block > i->budget / i->block;

@@ -1,5 +1,5 @@
-/* latent.h - multi-head latent attention around attention itself (LatentConfig). Called by:
- * table.c. All only enqueue. */
+/* latent.h - multi-head latent attention (LatentConfig): all but attention itself. Called by: table.c. Each
+ * function only enqueues. */
 #pragma once
 
 #include "cuda/one/state.h"

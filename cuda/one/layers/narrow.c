@@ -1,7 +1,7 @@
 /* narrow.c - see narrow.h.
  *
- * Always true: the operation after the one that made planes of h reads them (BackendState.ready), the layer's
- *              next matmul those of a and g. */
+ * Always true: planes of h are read by the operation after the one that made them (BackendState.ready),
+ *              planes of a and g by the layer's next matmul. */
 #include "cuda/one/layers/narrow.h"
 
 #include "cuda/one/residual.h"

@@ -4,10 +4,10 @@
 #include "model/layers.h"
 
 enum { N_INPUTS = 17, AT_A = 1 };
-/* The matrices of each DeviceLayer.joined, HELD_JOINED or HELD_APART, in the order of outputs; each list ends
- * with N_LAYER_LINEARS. In JOINED_INPUTS delta_b and delta_a come first. If these two form a separate matrix,
- * the delta rule's kernels of few tokens compute its product, too (delta.h). With by_channel delta_a comes
- * after delta_z. */
+/* The matrices (HELD_JOINED or HELD_APART) of each DeviceLayer.joined, in the order of outputs. Each list
+ * ends with N_LAYER_LINEARS. In JOINED_INPUTS delta_b and delta_a come first. If these two form a separate
+ * matrix, the delta rule's kernels of few tokens compute its product, too (delta.h). With by_channel delta_a
+ * comes after delta_z. */
 static const int joined[N_JOINED][N_INPUTS + 1] = {
     [JOINED_INPUTS] = {LAYER_DELTA_B, [AT_A] = LAYER_DELTA_A, LAYER_DELTA_QKV, LAYER_DELTA_K, LAYER_DELTA_V,
                        LAYER_DELTA_Z_IN, LAYER_DELTA_A_IN, LAYER_DELTA_Z, LAYER_DELTA_A, LAYER_CONV_IN,

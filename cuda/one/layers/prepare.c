@@ -48,7 +48,7 @@ static Status visit_all(const Visit *v, Error *err) {
 typedef struct {
   const BackendModel *model;
   bool invariant;
-  bool any_quantised; /* but for the head and experts, whose activations stay fp16 */
+  bool any_quantised; /* lm_head and experts do not count: their activations stay fp16 */
 } Preparation;
 
 static Status prepare_one(void *user, const DeviceLinear *w, bool is_special, int rows, Error *err) {

@@ -15,7 +15,7 @@
 #include "cuda/one/products.h"
 #include "model/ngram_rows.h"
 
-/* The host's part of a layer's n-grams, for n_rows rows. */
+/* The argument of the host function read_rows(), for one layer and one number of rows. */
 struct NgramCall {
   const BackendState *state;
   int layer, n_rows;

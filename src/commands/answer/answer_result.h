@@ -56,8 +56,8 @@ typedef struct {
 
 bool answer_was_cut(const AnswerResult *result); /* by -n, the context, or a loop */
 
-/* Which part of an answer is incomplete: "the end came within the thought (length), there is no
- * answer"; empty: no part is, or the answer was interrupted. */
+/* Says that a thought, a call or a form is incomplete: "the end came within the thought (length), there is no
+ * answer". Empty if nothing is incomplete, or if the answer was interrupted. */
 typedef struct {
   char text[128];
 } AnswerLack;

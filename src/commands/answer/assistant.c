@@ -108,8 +108,8 @@ SamplerSettings sampling_settings(const SamplingFlags *flags, const GenerationDe
   };
 }
 
-/* Notes which given flags have no effect at temperature 0: the seed, and those that select among tokens.
- * Penalties do have an effect: they change which token is likeliest. */
+/* Prints which of the given flags --top-k, --top-p, --min-p and -s have no effect at temperature 0. Penalties
+ * do have an effect: they change which token is likeliest. */
 static void note_idle(const SamplingFlags *flags, const char *before, const char *after) {
   const char *given[4];
   char names[64] = "";
@@ -140,8 +140,8 @@ static Status add_end(Assistant *a, const char *content, Error *err) {
 }
 
 /* Collects end tokens: the checkpoint's, the chat template's, and every --stop that is itself a special token
- * (such a token never appears as text). If the checkpoint names no end tokens (a lone packed file): the usual
- * ones that its tokenizer has. */
+ * (such a token never appears as text). A checkpoint that names no end tokens (a lone packed file) gets the
+ * tokens in `usual` that its tokenizer has. */
 static Status choose_ends(Assistant *a, Error *err) {
   static const char *const usual[] = {"<|endoftext|>", "<|end_of_text|>", "</s>", "<|im_end|>", "<|eot_id|>"};
   const ModelConfig *config = &a->model->config;
@@ -233,7 +233,7 @@ void assistant_heed(Assistant *a, const volatile int *interrupted) {
 
 /* --- the engine, here or in a process that keeps the model */
 
-/* True if the flags ask for what a process that keeps a model does not do. */
+/* True if the flags ask for something that a process keeping a model does not offer. */
 static bool is_alone(const AssistantFlags *flags) {
   const bool cache = !flags->cache.off && (flags->cache.on || flags->cache.directory);
   return cache || flags->device.states != STATES_F32 || flags->guess.most > 0 || flags->guess.draft ||
@@ -497,7 +497,8 @@ static Status open_engine(Assistant *a, const EngineOptions *options, Error *err
 
 /* --- several sequences */
 
-/* Makes room for n sequences by leaving more weights in the host's memory; false: that is not enough. */
+/* Makes room for n sequences by leaving more weights in the host's memory. Returns false if there is still
+ * too little room. */
 static bool fits_beside_fewer_weights(Assistant *a, int n) {
   if (!a->device.backend->memory) return false; /* on a CPU all weights are there already */
   const ModelConfig *config = &a->model->config;
@@ -506,9 +507,9 @@ static bool fits_beside_fewer_weights(Assistant *a, int n) {
   return device_check_memory(&a->device, a->model, &sizes, NULL) == STATUS_OK;
 }
 
-/* True if recurrent states are a reason to answer records one after another: with them, sequences of a batch
- * cannot share prefixes. On a GPU a batch gains more than that, because its steps take little longer than
- * steps for one sequence. --choose generates nothing, and gains nothing. */
+/* True if recurrent states are a reason to answer records one after another: if a model has them, sequences
+ * of a batch cannot share prefixes. On a GPU a batch is faster nevertheless, because its steps take little
+ * longer than steps for one sequence; but not with --choose, which generates nothing. */
 static bool states_prefer_one(const Assistant *a) {
   return (!a->device.backend->memory || a->chooses) && config_has_states(&a->model->config);
 }
@@ -536,7 +537,7 @@ static bool holds_session(const Assistant *a) {
   return a->holds && (backend->page_tokens == 0 || backend->memory || config_has_states(&a->model->config));
 }
 
-/* True if the engine has a session (has_batch(): a batch), once choose_batch() has set n_sequences. */
+/* True if the engine has a session. To be called once choose_batch() has set n_sequences. */
 static bool has_session(const Assistant *a) {
   return holds_session(a) || (a->batch_options.n_sequences == 1 && !a->holds && !is_always_batch(a));
 }
@@ -545,7 +546,7 @@ static bool has_batch(const Assistant *a) {
   return !has_session(a) || a->batch_options.n_sequences > 1;
 }
 
-/* Bytes of the session beside a batch, in a process that keeps the model; 0: there is no such session. */
+/* Bytes of the session that a process keeping the model has beside its batch; 0 without such a session. */
 static size_t session_beside(const Assistant *a) {
   const Backend *backend = a->device.backend;
   const ModelConfig *config = device_config(&a->device, a->model);
@@ -553,8 +554,8 @@ static size_t session_beside(const Assistant *a) {
   return holds_session(a) ? backend->state_bytes(config, &sizes) : 0;
 }
 
-/* Guesses per sequence and step of a batch. On a GPU, whose steps many sequences fill, there are guesses only
- * if flags ask for them. */
+/* Guesses per sequence and step of a batch. On a GPU there are guesses only if flags ask for them, because
+ * the many sequences of a batch fill its steps. */
 static int n_batch_guesses(const Assistant *a) {
   const GuessFlags *flags = &a->flags->guess;
   const bool asked = flags->most >= 0 || flags->draft || !a->device.backend->memory;
@@ -562,8 +563,8 @@ static int n_batch_guesses(const Assistant *a) {
 }
 
 /* The number of drafters for --draft: at most MOST, as many as fit a quarter of `left` bytes, but at least 1.
- * With more sequences, a step without guesses costs less per token (scripts/FIGURES.md, "Speculative
- * decoding"). If there is no --draft, the number is 0: each sequence has a drafter (batch.h). */
+ * With more than MOST sequences, a step without guesses costs less per token (scripts/FIGURES.md,
+ * "Speculative decoding"). Without --draft the number is 0: each sequence has a drafter (batch.h). */
 static int n_batch_drafters(const Assistant *a, const DraftSource *source, size_t left) {
   enum { MOST = 8 };
   int n = MOST;
@@ -660,7 +661,7 @@ static Status start_keeping(Assistant *a, Error *err) {
   return device_elsewhere(&a->flags->device, remote_facts(a->remote)->backend, &a->device, err);
 }
 
-/* choose_sizes(); after STATUS_FAILED, ends idle processes that keep models, and tries again. */
+/* Calls choose_sizes(). After STATUS_FAILED, ends idle processes that keep models, and calls it again. */
 static Status choose_sizes_or_make_room(Assistant *a, size_t n_prompt, int n, Error *err) {
   Status status = choose_sizes(a, n_prompt, n, err);
   if (status != STATUS_FAILED || keep_make_room() == 0) return status;

@@ -1,7 +1,7 @@
 /* assistant.h - an open model that can answer: checkpoint, tokenizer, chat template, device, session and
- * sampler. In order: assistant_open() refuses all that can be refused before weights are read;
- * assistant_encode(); assistant_start() reads the weights; assistant_answer() (answer.h), any number of
- * times. */
+ * sampler. Call in this order: assistant_open(), which refuses all that can be refused before weights are
+ * read; assistant_encode(); assistant_start(), which reads the weights; assistant_answer() (answer.h), any
+ * number of times. */
 #pragma once
 
 #include <limits.h>
@@ -29,7 +29,7 @@ typedef struct {
 
 /* Sampler settings from the flags, else from the checkpoint. The seed is the flag's, or 0. */
 SamplerSettings sampling_settings(const SamplingFlags *flags, const GenerationDefaults *defaults);
-/* Prints a note on flags that --temp 0 leaves without effect. No error: scripts may always give them. */
+/* Prints a note on flags without effect at --temp 0. They are no error: scripts may always give them. */
 void sampling_note_idle(const SamplingFlags *flags);
 /* SamplingFlags with no flag given. */
 #define SAMPLING_NOT_GIVEN                                                                                   \
@@ -44,7 +44,7 @@ typedef struct {
   bool system_is_usual;      /* system is from the settings file: ignored by a model without a chat format */
   bool think, no_think;
   bool think_is_usual;               /* think is from the settings file: no note if the template lacks it */
-  bool hide_thinking, show_thinking; /* hide: on a terminal, in JSON; show: in a pipe or file */
+  bool hide_thinking, show_thinking; /* hide them on a terminal, in JSON; show them in a pipe or file */
   int think_budget;                  /* tokens of thought; -1: no limit */
 } ChatFlags;
 
@@ -83,7 +83,7 @@ typedef struct {
 
 extern const Flag chat_flags[10], answer_flags[7], sampling_flags[8], keep_flags[1];
 enum { CHAT_THINK_BUDGET = 4, ANSWER_MAX_TOKENS = 0 }; /* indices of flags that /set of a chat changes */
-/* The groups of all flags in AssistantFlags, for a command whose options have these as `member`. */
+/* The flag groups of AssistantFlags, for a command whose options have an AssistantFlags called `member`. */
 #define ASSISTANT_FLAG_GROUPS(Struct, member)                                                                \
   MODEL_FLAG_GROUP(Struct, member.model), FLAG_GROUP_IN("Chat", chat_flags, Struct, member.chat, ChatFlags), \
       FLAG_GROUP_IN("Answer", answer_flags, Struct, member.answer, AnswerFlags),                             \
@@ -136,8 +136,8 @@ typedef struct {
    * sequence it has a batch with --states or, on a GPU, with device.invariant; else a session. A process that
    * keeps the model can have both. */
   Engine *engine;
-  Remote *remote;   /* in place of the engine: a process that keeps the model. NULL: none, or not yet */
-  int keep_seconds; /* from keep_asked(). 0: uses no process that keeps the model; -1: starts none */
+  Remote *remote;   /* a process that keeps the model, in place of `engine`; NULL: none is connected */
+  int keep_seconds; /* from keep_asked(). 0: such a process is not used; -1: it is used, but not started */
   bool holds;       /* this process keeps the model for others */
   bool chooses;     /* the answers of --choose are scored, and none is generated */
   int n_held;       /* tokens of the last prompt and answer, where there is no session */
@@ -167,13 +167,13 @@ Status assistant_encode_prompt(const Assistant *assistant, const char *text, siz
 
 /* To be called before assistant_start_many(n): sets device.invariant, the default of --map, if the device
  * prefers it, no flag forbids it, and all weights fit beside the sequences. Sets nothing in two cases: n is 0
- * and records are answered one after another; or a process keeps the model, or is to be started for that
- * (that process's flags decide). */
+ * and records are answered one after another; or a process that keeps the model answers, or is to be
+ * started (its flags decide). */
 void assistant_prefer_invariant(Assistant *assistant, int n);
 
 /* Chooses the context. -c gives it (0: the model's maximum); more than the maximum is refused, or cut if -c
- * is from the settings file. Without -c: as many tokens as half of the memory that the weights leave free
- * holds, but at least n_prompt + 256 and at most the model's maximum. */
+ * is from the settings file. Without -c, the state takes at most half of the memory that the weights leave
+ * free, but the context has at least n_prompt + 256 tokens, and at most the model's maximum. */
 Status assistant_context(const Assistant *assistant, size_t n_prompt, int *n_ctx, Error *err);
 /* Refuses a prompt that does not fit the context, with both counts (STATUS_USAGE). */
 Status assistant_check_prompt(const Assistant *assistant, size_t n_prompt, int n_ctx, Error *err);
@@ -185,9 +185,9 @@ Status assistant_check_weights(const Assistant *assistant, Error *err);
  * this to a process that keeps the model, and starts one if --keep asks for it. */
 Status assistant_start(Assistant *assistant, size_t n_prompt, Error *err);
 
-/* assistant_start() for up to `n` sequences at once; 0: as many as measurements favour and the free memory
- * holds (batch_share()). Opens the batch; for one sequence the session, unless device.invariant or
- * --states needs a batch. */
+/* assistant_start() for up to `n` sequences at once. n 0: one sequence if the model or the flags make that
+ * better, else as many as batch_usual_sequences() says. Opens the batch; for one sequence the session, unless
+ * device.invariant or --states needs a batch. */
 Status assistant_start_many(Assistant *assistant, int n, Error *err);
 
 /* assistant_start() in a process that keeps the model. Opens a batch if the backend has pages. Opens a

@@ -1,6 +1,7 @@
 /* cache.h - the prefix cache of a command: its directory, key, lookups and stores. If no flag names its
  * directory, the cache is in $XDG_CACHE_HOME/auk, else in $HOME/.cache/auk. A problem with the cache never
- * fails an answer: the prompt is prefilled, and a note reports the problem (with -v each one). */
+ * fails an answer: the prompt is prefilled. A note reports the first failure to open or write the cache, with
+ * -v every problem. */
 #pragma once
 
 #include "base/content.h"
@@ -16,7 +17,7 @@ typedef struct {
 extern const Flag cache_flags[4];
 #define CACHE_FLAG_GROUP(Struct, member) FLAG_GROUP_IN("Cache", cache_flags, Struct, member, CacheFlags)
 
-/* The model, device and settings of a cache. They must outlive it; the device may be loaded later. */
+/* The model, device and settings of a cache. All must outlive the cache; the device may be loaded later. */
 typedef struct {
   const Model *model;
   const char *model_path;

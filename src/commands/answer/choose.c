@@ -1,6 +1,6 @@
 /* choose.c - see choose.h.
- * Always true: the common prefix of prompt and answers is computed once, and each answer's own tokens
- *              once, except its last, after which no logits are needed. */
+ * A session computes the common prefix of prompt and answers once; sequences of a batch share its pages where
+ * they can. An answer's last token is not computed, since no logits are needed after it. */
 #include "commands/answer/choose.h"
 
 #include <math.h>

@@ -1,7 +1,7 @@
 /* choose.h - picks the likeliest of some given answers (--choose). An answer's score is the sum, or the mean,
  * of the natural log-probabilities of its tokens after the prompt, in the assistant's turn. Prompt and answer
  * are encoded as one text: the tokenizer may merge across their boundary. The scored tokens are those after
- * the prefix that the prompt and all answers share, except end tokens. Thinking is switched off. */
+ * the prefix that the prompt and all answers share. Thinking is switched off. */
 #pragma once
 
 #include "commands/answer/assistant.h"
@@ -39,7 +39,7 @@ typedef struct {
   IdList prompt; /* ids of the common prefix */
 
   size_t best;            /* index of the best answer; of equally good ones the first */
-  int n_prompt, n_reused; /* tokens of the common prefix; how many of them were in the session */
+  int n_prompt, n_reused; /* tokens of the common prefix; how many of them were not computed anew */
   double prefill_ms, score_ms;
 } Choices; /* starts zeroed */
 

@@ -52,8 +52,8 @@ static Status find_trained(Guesser *g, const Model *target, const char **path, b
   return file_is_directory(*path) ? config_is_draft(*path, is_trained, err) : STATUS_OK;
 }
 
-/* The drafter's device is the target's without what belongs to the target's model. The drafter makes no
- * copies of weights (DeviceMemory.copies): that memory is planned for the target's state. */
+/* Sets the drafter's device: the target's, without the target's weights (`loaded`) and config (`part`). The
+ * drafter makes no copies of weights (DeviceMemory.copies): that memory is planned for the target's state. */
 static void take_device(Guesser *g, const Device *device) {
   g->device = *device;
   g->device.loaded = NULL;

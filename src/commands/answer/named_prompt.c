@@ -1,5 +1,5 @@
-/* named_prompt.c - see named_prompt.h; `auk prompts` lists them.   Called by: prompt.c, main.c through the
- * command table. */
+/* named_prompt.c - see named_prompt.h; also `auk prompts`, which lists the named prompts.   Called by:
+ * prompt.c, main.c through the command table. */
 #include "commands/answer/named_prompt.h"
 
 #include <errno.h>
@@ -35,8 +35,8 @@ static size_t stem_of(const char *file) {
   return size;
 }
 
-/* Reads the names of the folder's files, except backups (NAME~) and names that are not UTF-8. A missing
- * folder has none. */
+/* Reads the names of the folder's files, except backups (NAME~) and names that are not UTF-8. Without the
+ * folder there are no names. */
 static Status read_files(const char *directory, Names *files, Error *err) {
   Status status = STATUS_OK;
   size_t n = 0;

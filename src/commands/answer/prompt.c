@@ -135,7 +135,7 @@ static Status set_text(const char *text, bool has_input, Prompt *prompt, Error *
   return has_input ? STATUS_OK : buffer_append_string(&prompt->input, text, err);
 }
 
-/* Sets the parts of the prompt. `text`: the value of one -p, NULL: none; with -P it is appended to the
+/* Sets the parts of the prompt. `text` is the value of one -p, or NULL. With -P, `text` is appended to the
  * input. */
 static Status set_parts(const PromptFlags *flags, const char *text, bool has_input, Prompt *prompt,
                         Error *err) {

@@ -48,7 +48,7 @@ bool reply_shows_usage(const ReplyFlags *flags, const AssistantFlags *assistant)
 }
 
 /* True if standard output and standard error are terminals: a person reads both. If standard output is a
- * pipe, figures and a spinner would garble the screen of its reader (a pager). */
+ * pipe, figures and a turning sign (Spinner.turns) would garble the screen of its reader (a pager). */
 static bool has_person(void) {
   return progress_is_terminal() && output_is_terminal();
 }

@@ -41,9 +41,9 @@ Status reply_check_output(const ReplyFlags *flags, const PromptFlags *prompt, co
                           Error *err);
 Status reply_begin(const ReplyFlags *flags, const Assistant *assistant, Reply *reply, Error *err);
 AnswerSink reply_sink(Reply *reply);
-/* Ends the reply: the JSON object, the last line. STATUS_INTERRUPTED: the answer was interrupted.
- * STATUS_FAILED: -x found no block. STATUS_CUT_SHORT: the answer was cut before its form, a call or the block
- * of -x was complete, or, with --require-stop, cut anywhere. */
+/* Ends the reply: writes the JSON object, or ends the last line. STATUS_INTERRUPTED: the answer was
+ * interrupted. STATUS_FAILED: -x found no block. STATUS_CUT_SHORT: the answer was cut before its form, a call
+ * or the block of -x was complete, or, with --require-stop, cut anywhere. */
 Status reply_end(Reply *reply, const IdList *prompt, const AnswerResult *result, Error *err);
 void reply_release(Reply *reply);
 /* Writes complete output to the destination of the flags. */

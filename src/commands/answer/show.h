@@ -9,8 +9,8 @@
 #include "commands/answer/answer_result.h"
 #include "terminal/markdown.h"
 
-/* True if the descriptor is a terminal that may get colours: NO_COLOR is unset or empty, TERM is not "dumb"
- * (https://no-color.org). */
+/* True if the descriptor is a terminal that may get colours: NO_COLOR is unset or empty, TERM is set and not
+ * "dumb" (https://no-color.org). */
 bool terminal_has_colours(int descriptor);
 
 typedef struct {
@@ -22,7 +22,7 @@ typedef struct {
   bool source;              /* -x, a form or tools: no Markdown styles or wrapped words in answers */
   bool thoughts;            /* thoughts are shown */
   bool exact;               /* in a pipe or file, the last line gets no newline */
-  const char *open, *close; /* marks around a thought that is not dim; owned by the chat */
+  const char *open, *close; /* marks around a thought that is not dim; owned by Assistant.chat */
 
   TextKind kind;     /* kind of the previous text */
   bool begun;        /* something was written */

@@ -119,7 +119,7 @@ static Status open_assistant(Dialogue *d, const AssistantFlags *flags, Error *er
         "%s has no chat template: --chat-template NAME|FILE gives it one (auk run continues a text)",
         a->place.path);
   TRY(continued_begin(&d->continued, a, &d->conversation, &d->begin_note, err));
-  return assistant_start(a, a->system.size, err); /* upper bound of its tokens: each has a byte or more */
+  return assistant_start(a, a->system.size, err); /* each token of the system message has a byte or more */
 }
 
 /* Prints the model's name, how its weights are stored, where it runs, and how long a conversation can be. */

@@ -19,8 +19,8 @@ typedef struct {
   Buffer kept;        /* lines typed before a question appeared, each with a NUL, to be read next */
 } ChatInput;          /* starts zeroed */
 
-/* Opens the editor on a terminal (`ansi`: it takes escape sequences), and the history if with_history.
- * `style` is that of the user's lines. Without this call, input is the lines of standard input. PRECOND
+/* Opens the editor on a terminal (`ansi`: it takes escape sequences), and the history if with_history. The
+ * user's lines appear in `style`. Without this call, input is the lines of standard input. PRECOND
  * console_begin(); style is STYLE_NONE unless `ansi` */
 Status chat_input_open(ChatInput *input, FILE *screen, bool ansi, TextStyle style, bool with_history,
                        Error *err);

@@ -20,7 +20,7 @@ void chat_settings_begin(ChatSettings *settings, Assistant *assistant, bool show
 /* Sets the sampler's seed for the next answer. */
 Status chat_settings_seed(ChatSettings *settings, Error *err);
 
-/* Takes "NAME VALUE" (also "NAME=VALUE", "--NAME VALUE"); "default" restores the initial values. Appends to
- * `out` a line with the value for "NAME" alone, a line for each setting of this model for an empty text, and
- * a note for a new value without effect. Mistakes are STATUS_USAGE and change nothing. */
+/* Takes "NAME VALUE" (also "NAME=VALUE", "--NAME VALUE"); "default" restores the initial values. Without
+ * VALUE, appends a line with NAME's value to `out`; for an empty text, a line for each setting of this model.
+ * If the new value has no effect, appends a note. Mistakes are STATUS_USAGE and change nothing. */
 Status chat_settings_take(ChatSettings *settings, const char *text, size_t size, Buffer *out, Error *err);

@@ -29,7 +29,7 @@ static bool is_blank(char c) {
   return c == ' ' || c == '\t' || c == '\n' || c == '\r';
 }
 
-/* True if text[0..size), in any case, is one of the words, which are given as " quit bye ". */
+/* True if text[0..size), in upper or lower case, is one of the words, which are given as " quit bye ". */
 static bool is_among(const char *words, const char *text, size_t size) {
   for (const char *at = words; *at;) {
     at += strspn(at, " ");

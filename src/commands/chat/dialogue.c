@@ -129,7 +129,7 @@ ContextHint dialogue_context_hint(const Dialogue *d) {
  * least the last turn. */
 static Status find_short(const Dialogue *d, size_t most, size_t *first, int *n_dropped, Error *err) {
   const Conversation *c = &d->conversation;
-  size_t low = 1, high = conversation_n_turns(c) - 1; /* how many turns to drop: the more, the shorter */
+  size_t low = 1, high = conversation_n_turns(c) - 1; /* bounds of the number of turns to drop */
   OWNED(id_list_release) IdList ids = {0};
   while (low < high) {
     size_t middle = low + (high - low) / 2, at = conversation_next_turn(c, 0);
@@ -215,7 +215,8 @@ static Status make_room(Dialogue *d, IdList *ids, Forgotten *forgotten, bool *fi
   if (alone.count >= n_ctx) return refuse_message(d, alone.count, err);
   if (conversation_n_turns(c) < 2) return STATUS_OK; /* little room, but nothing to drop */
   size_t first, n_all = ids->count, leading = conversation_next_turn(c, 0);
-  /* More than is wanted, so that the next messages drop nothing: after a drop all is computed again. */
+  /* Frees more than wanted_room(), so that drops are rare: after a drop the whole prompt is computed
+   * again. */
   const size_t freed = 2 * room > n_ctx / 4 ? 2 * room : n_ctx / 4;
   int n_turns;
   TRY(find_short(d, n_ctx - freed, &first, &n_turns, err));
@@ -386,7 +387,7 @@ static Status answer_once(Dialogue *d, bool *answered, Error *err) {
   return STATUS_OK;
 }
 
-/* Removes the results of tools again if no answer follows them. */
+/* If the tools gave all results, but answering them fails, removes these results again. */
 Status dialogue_answer(Dialogue *d, bool *answered, Error *err) {
   enum { MOST_ROUNDS = 64 };
   bool again = false;

@@ -38,7 +38,7 @@ typedef struct {
   Totals totals;
   int reported_percent; /* highest fullness of the context reported: 75 or 90 percent; 0: none */
   bool weights_changed; /* the weight files were written to: no more answers */
-  bool turn_ends;       /* an answer came, and no empty line after it yet */
+  bool turn_ends;       /* dialogue_end_turn() still has to write an empty line */
   bool leaves;
 } Dialogue; /* starts zeroed */
 
@@ -59,8 +59,8 @@ void dialogue_print(const Dialogue *dialogue, const Buffer *lines);
 Status dialogue_excerpt(const char *text, size_t size, size_t most, Buffer *out, Error *err);
 
 Status dialogue_count(const Dialogue *dialogue, const Buffer *text, size_t *n, Error *err);
-/* Counts the tokens of a conversation, as the template renders it: only the messages that belong to no turn
- * (conversation.h), and a user message with this text. */
+/* Counts the tokens of a prompt with two parts: the messages before the first turn (conversation.h), and a
+ * user message with this text. */
 Status dialogue_measure(const Dialogue *dialogue, const Buffer *text, size_t *n, Error *err);
 /* Advice for a context that is too short: " (-c N sets it, ...)", or empty at the model's maximum. */
 typedef struct {
@@ -68,7 +68,7 @@ typedef struct {
 } ContextHint;
 ContextHint dialogue_context_hint(const Dialogue *dialogue);
 
-/* Encodes the messages that belong to no turn (conversation.h), then those from message `first` on. */
+/* Encodes the messages before the first turn (conversation.h), then the messages from number `first` on. */
 Status dialogue_encode(const Dialogue *dialogue, const Conversation *conversation, size_t first, IdList *ids,
                        Error *err);
 
@@ -97,8 +97,8 @@ void dialogue_keep(Dialogue *dialogue);
  * (chat_commands.c). */
 Status dialogue_show_last_turn(Dialogue *dialogue, Error *err);
 
-/* Puts the text of a file in front of the next message. Refuses a file that would overflow the context with
- * any message (chat_commands.c). */
+/* Puts the text of a file in front of the next message. Refuses the file if it and the texts attached before
+ * would fill the context (chat_commands.c). */
 Status dialogue_attach_file(Dialogue *dialogue, const char *path, Error *err);
 
 Status chat_command(Dialogue *dialogue, const ChatLine *line, Error *err);

@@ -37,7 +37,8 @@ static void count_interrupt(int number) {
   n_interrupts++;
 }
 
-/* Reads what is there. *open becomes false at the end. If `status` is a failure, drops what is read. */
+/* Reads what the pipe has now. *open becomes false at the end of the output. If `status` is a failure, the
+ * bytes are dropped. */
 static Status read_some(int from, const ShellOptions *o, bool *open, Status status, Error *err) {
   char piece[1 << 14];
   const ssize_t n = read(from, piece, sizeof piece);

@@ -6,8 +6,8 @@
 typedef struct {
   const char *argument; /* $1 in the command, or NULL */
   const char *name;     /* $AUK_TOOL in the command's environment, or NULL */
-  const Buffer *input;  /* the command's standard input; NULL: that of this process */
-  Buffer *output;       /* gets the command's standard output; NULL: the command has this process's */
+  const Buffer *input;  /* the command's standard input; NULL: the command shares this process's */
+  Buffer *output;       /* gets the command's standard output; NULL: the command shares this process's */
   size_t most;          /* bytes of output; more are a failure (STATUS_FAILED) */
 } ShellOptions;
 

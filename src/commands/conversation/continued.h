@@ -17,8 +17,8 @@ typedef struct {
 } Continued;             /* starts zeroed */
 
 /* Opens the chat of --continue (`resume`), if that is given: the chat that it names, else the last chat. The
- * chat's own model, template and --think apply unless flags name others. If -m replaces the chat's model,
- * none of the three applies. */
+ * chat's own model, template and --think apply unless flags name others. If -m is given and the chat's file
+ * names a model, none of the three applies. */
 Status continued_open(Continued *continued, const OptionalText *resume, const AssistantFlags *flags,
                       Conversation *conversation, Error *err);
 /* Adds advice to the failure of assistant_open() if the model is the chat's. */

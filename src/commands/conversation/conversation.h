@@ -14,7 +14,7 @@ typedef struct {
   Role role;
   Buffer text;
   Buffer thinking; /* thought of the assistant; size 0: none */
-  Buffer members;  /* ChatMessage.members: calls of functions, or the id of the call whose result this is */
+  Buffer members;  /* ChatMessage.members: tool_calls; or tool_call_id and name, if this is a call's result */
   Buffer model;    /* the model that wrote an assistant's message; size 0: unknown */
 } Message;
 
@@ -36,8 +36,8 @@ Status conversation_append(Conversation *conversation, const Conversation *from,
                            Error *err);
 void conversation_release(Conversation *conversation);
 
-/* conversation_next_turn(): index of the first user message from `from` on. conversation_last_turn(): of the
- * last user message. Both return the number of messages if there is none. */
+/* conversation_next_turn() finds the first user message from `from` on, conversation_last_turn() the last
+ * user message. Both return its index, or the number of messages if there is none. */
 size_t conversation_next_turn(const Conversation *conversation, size_t from);
 size_t conversation_last_turn(const Conversation *conversation);
 size_t conversation_n_turns(const Conversation *conversation);

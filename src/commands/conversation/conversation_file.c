@@ -39,7 +39,7 @@ static Status read_content(const char *path, size_t i, const Json *content, Buff
   return STATUS_OK;
 }
 
-/* Reads the calls of a message, or the id of the call whose result it is; text: the message as JSON. */
+/* Reads tool_calls, tool_call_id and name into message->members; text: the message as JSON. */
 static Status read_members(const char *path, size_t i, JsonSpan text, Message *message, Error *err) {
   Error inner;
   Status status = tools_append_members(text, i, &message->members, &inner);

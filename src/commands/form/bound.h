@@ -28,9 +28,9 @@ void bound_release(Bound *bound);
 /* Returns `status`. A failure gets the form's flag and `inner` as its message. STATUS_USAGE becomes
  * STATUS_CUT_SHORT: the form became too hard within an answer, so the command line is not at fault. */
 Status bound_check(const Bound *bound, Status status, const Error *inner, Error *err);
-/* Sets *mask to the tokens that may be next: those of the form, the end tokens where the answer may end (in
- * the form of calls nowhere), and `also` (-1: none). With `space`, tokens of white space too.
- * STATUS_CUT_SHORT where no token is left. */
+/* Sets *mask to the tokens that may be next: tokens of the form, end tokens where the answer may end (nowhere
+ * if the form is of calls), and `also` (-1: none). With `space`, adds tokens of white space. STATUS_CUT_SHORT
+ * where no token is left. */
 Status bound_mask(Bound *bound, int32_t also, bool space, const uint64_t **mask, Error *err);
 /* Sets *mask for a thought, which is free: all tokens but the end tokens. */
 void bound_mask_thought(Bound *bound, const uint64_t **mask);
@@ -38,8 +38,8 @@ void bound_mask_thought(Bound *bound, const uint64_t **mask);
 void bound_mask_few(Bound *bound, int32_t also, bool space, bool ends, const uint64_t **mask);
 /* Adds a token to the mask that was set last. */
 void bound_allow(Bound *bound, int32_t id);
-/* Sets *mask to all tokens except those that do not fit the form and begin, after white space, with
- * `first`. */
+/* Sets *mask to the tokens that fit the form, and to all tokens whose text, after white space, does not begin
+ * with `first`. */
 Status bound_mask_or_text(Bound *bound, char first, const uint64_t **mask, Error *err);
 /* Restarts the form, for another part of the same answer. */
 Status bound_restart(Bound *bound, Error *err);

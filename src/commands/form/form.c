@@ -172,7 +172,7 @@ Status form_set_schema(AnswerForm *form, const char *name, const char *text, siz
   return STATUS_OK;
 }
 
-/* Compiles the schema or grammar in form->text; nothing if form_set_part() sets the form. */
+/* Compiles the schema or grammar in form->text. Does nothing if form_set_part() sets the form. */
 static Status compile(AnswerForm *form, Error *err) {
   if (form->is_calls && form->text.size == 0) return STATUS_OK;
   if (form->is_json || form->is_calls) return compile_schema(form, form->flag, err);

@@ -55,8 +55,8 @@ Status form_open(const FormFlags *flags, const Tokenizer *tokenizer, int vocab_s
  * the form of each part of a call. */
 Status form_open_calls(const FormFlags *flags, const Buffer *schema, const Tokenizer *tokenizer,
                        int vocab_size, AnswerForm *form, Error *err);
-/* Sets the form of the next part of a call: text that matches `grammar`; grammar NULL: JSON that fits
- * `schema`. The form then owns the grammar, also after a failure. `name` is for messages. PRECOND
+/* Sets the form of the next part of a call: text that matches `grammar`, or JSON that fits `schema` if
+ * grammar is NULL. The form then owns the grammar, also after a failure. `name` is for messages. PRECOND
  * form->is_calls */
 Status form_set_part(AnswerForm *form, const char *name, Grammar *grammar, const Buffer *schema, Error *err);
 /* The options with which schemas of the form are compiled. */

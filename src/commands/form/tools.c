@@ -255,7 +255,7 @@ static Status add_call(const ToolFlags *flags, SchemaOptions options, const Func
                                &parameters, options, err);
 }
 
-/* Refuses parameters that are no schema, with the function's name and the keyword's place in them. */
+/* Refuses parameters that are no schema. The message has the function's name and the place of the keyword. */
 static Status check_parameters(const ToolFlags *flags, SchemaOptions options, const Function *function,
                                Error *err) {
   Constraint constraint;

@@ -5,8 +5,8 @@
  *     <parameter= city >\n Paris \n</parameter>\n </function>\n</tool_call>
  *   [TOOL_CALLS] get_weather [ARGS] {"city": "Paris"}
  *
- * Strings are written as they are, other arguments as JSON. If all strings that the schema allows contain the
- * mark after a value, they are written as JSON too. */
+ * Strings are written as they are, other arguments as JSON. Strings are written as JSON, too, if every string
+ * that the schema allows contains CallMarks.after_value, the text that ends a value. */
 #pragma once
 
 #include "base/json.h"
@@ -42,7 +42,7 @@ typedef struct {
 
 /* Adds a function. `schema`: a valid JSON Schema of the arguments (without text: there are none);
  * `parameters`: as in WrittenFunction. Refuses (STATUS_USAGE) a name that is empty or would be read as a
- * mark. If arguments are written one by one, also refuses such names of arguments, keywords about several
+ * mark. If arguments are written one by one, also refuses arguments with such a name, keywords about several
  * arguments together, and required arguments that no value fits or `properties` lacks. Optional arguments
  * that no value fits are never written. */
 Status written_functions_add(WrittenFunctions *functions, const char *file, JsonSpan name, JsonSpan schema,

@@ -196,7 +196,7 @@ static Status take_messages(Holder *h, Caller *caller, Error *err) {
   return STATUS_OK;
 }
 
-/* True for a client that has sent no HELLO, and nothing at all for GREETING_MS. While this process stops,
+/* True for a client that got no WELCOME, and has sent nothing for GREETING_MS. While this process stops,
  * such a client may stay to wait for the end. */
 static bool has_no_business(const Holder *h, const Caller *caller) {
   return !caller->greeted && !h->stops && clock_ms() - caller->heard_ms > GREETING_MS;

@@ -9,7 +9,7 @@
 typedef struct Caller {
   Wire wire;
   bool greeted;
-  double heard_ms; /* time of the client's last message; before the first, of its connection */
+  double heard_ms; /* time of the client's last message, or of its connection if it has sent none */
   int n_running;   /* requests in the engine */
 } Caller;
 

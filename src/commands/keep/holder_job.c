@@ -270,8 +270,8 @@ static void progress(void *user, const EngineRequest *request, const EngineResul
   put_result(request->user, WIRE_PROGRESS, n_done, total, result, NULL);
 }
 
-/* True if a client in lockstep was given a token a moment ago: its reply is worth waiting for, so that its
- * sequence is in the next step. */
+/* True if a client in lockstep owes a reply for less than PATIENCE_MS: it is worth waiting for, so that the
+ * client's sequence is in the next step. */
 static bool expects_reply(const Holder *h) {
   enum { PATIENCE_MS = 2 };
   const double now = clock_ms();

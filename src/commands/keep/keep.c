@@ -229,14 +229,14 @@ static Status run(CommandCall *call, Error *err) {
   if (o->stop && o->assistant.model.path)
     return error_set(err, STATUS_USAGE, "--stop ends all that is kept: it goes with no model");
   if (o->stop) return end_all(err);
-  /* Any flag that describes a process starts one; without -m, with the model of the settings. */
+  /* Any flag other than --json starts a process. Without -m, it keeps the model of the settings. */
   const bool starts = o->assistant.model.path || call->n_given > o->json;
   if (starts && o->json)
     return error_set(err, STATUS_USAGE, "--json lists all that is kept: it goes with no other flag");
   if (!starts) return show_all(o->json, &call->out, err);
   if (seconds == 0) return error_set(err, STATUS_USAGE, "--keep 0 keeps nothing");
   if (seconds < 0) seconds = DEFAULT_SECONDS;
-  /* The process that started this one has checked the flags. Here --gpu and --gpu-memory count as from the
+  /* The process that started this one has checked the flags. Here --gpu and --gpu-memory count as if from the
    * file of settings: a CPU ignores them instead of refusing them. */
   if (o->detached) o->assistant.device.gpu_is_usual = o->assistant.device.gpu_memory_is_usual = true;
   if (o->foreground || o->detached) return hold(&o->assistant, seconds, o->detached, err);

@@ -72,7 +72,7 @@ static char **passed_environment(Error *err) {
   return list;
 }
 
-/* Raises this process's soft limits (memory, ...) to the hard limits, but that of open files at most to
+/* Raises this process's soft limits (memory, ...) to the hard limits, the limit of open files to at most
  * MOST_FILES. Limits of stacks (threads.c) and core files stay as they are. */
 static void raise_limits(void) {
   enum { MOST_FILES = 1 << 16 };

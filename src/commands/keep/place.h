@@ -8,13 +8,14 @@
 
 /* Appends the key: one process can compute for two clients only if their keys are equal. The key consists of
  * the program's file, the files of the model and the tokenizer (each by its FileStamp), flags that override
- * them, device flags, CUDA_VISIBLE_DEVICES, niceness and cores. */
+ * the model's config, device flags, CUDA_VISIBLE_DEVICES, niceness and cores. */
 Status keep_key(const AssistantFlags *flags, const Model *model, Buffer *key, Error *err);
 
 /* The directory "$XDG_RUNTIME_DIR/auk", else "/tmp/auk-UID", in new memory. Refused (STATUS_FAILED) if other
  * users may enter it. make: creates it if it is missing. */
 Status keep_directory(bool make, char **path, Error *err);
-/* DIRECTORY/HASH of the key and `ending` (".sock", ".lock"), in new memory. */
+/* The path of a file in the directory, in new memory. Its name is the key's hash and `ending` (".sock",
+ * ".lock"). */
 Status keep_path(const char *directory, const Buffer *key, const char *ending, char **path, Error *err);
 
 /* Connects to the socket at `path`. If connect() fails, *socket is -1, without failure, and errno says why:

@@ -1,6 +1,6 @@
 /* remote.c - see remote.h. Called by: answer/assistant.c, start.c, keep.c.
  * Always true: each request that was sent and has not ended has an entry in `asked`. Messages about other
- *              requests are ignored: this client has cancelled those. */
+ *              requests are ignored: this client has cancelled those requests. */
 #include "commands/keep/remote.h"
 
 #include <poll.h>
@@ -138,8 +138,8 @@ static Status end(Remote *r, Asked *a, const EngineJob *job, bool cancel, Error 
   Running ended = a->run;
   GenerateResult *generated = &ended.result.generated;
   running_done(&ended);
-  /* The holder does not report a cancelled request's steps: here one per token is assumed; with `alone`
-   * the first token has none. */
+  /* The holder does not report the steps of a cancelled request. One step per token is assumed here, with
+   * `alone` none for the first token. */
   if (cancel && r->facts.guesses && generated->n_generated > 0)
     generated->guesses.n_steps = generated->n_generated - ended.request.alone;
   *a = r->asked[--r->n];

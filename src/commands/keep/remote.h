@@ -21,7 +21,7 @@ bool remote_is_alive(Remote *remote);                /* false: the holder has en
 int remote_image(const Remote *remote);
 
 /* engine_run() with up to n_at_once requests at a time. A request whose generate.interrupted is set ends with
- * FINISH_INTERRUPTED. STATUS_FAILED if the holder ends before all are done. Unlike with engine_run(), score()
- * is not called for an end token. PRECOND a sink forces no tokens while earlier forced ones are still to
- * come */
+ * FINISH_INTERRUPTED. STATUS_FAILED if the holder ends before all requests are done. Unlike with
+ * engine_run(), score() is not called for an end token. PRECOND a sink forces no tokens while earlier forced
+ * ones are still to come */
 Status remote_run(Remote *remote, int n_at_once, const EngineJob *job, Error *err);

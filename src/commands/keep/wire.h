@@ -2,7 +2,8 @@
  * model (holder.h), over a unix socket.
  *
  *   WireHead | body [head.size]      a body is structs and arrays as they are in memory, since the key
- *                                    (place.h) makes sure that both processes are of one build
+ *                                    (place.h) makes sure that both processes are of one build; LOOK and
+ *                                    STOP need no key, but keep_tell() ignores a STATE of another size
  *
  *   a client                          the holder
  *   HELLO key                    ->
@@ -51,7 +52,7 @@ typedef struct {
 } WireHello;
 
 /* WIRE_ASK; then ids [n_ids], end tokens [n_eos], forced tokens [n_forced]. Fields are as in
- * EngineRequest and GenerateOptions. */
+ * EngineRequest and GenerateOptions. scores: score() is set; lockstep: allow() or may_force is set. */
 typedef struct {
   uint32_t id; /* id of the request, counted by the client */
   int32_t n_ids, n_eos, n_forced, n_scored, n_ctx, max_tokens, n_best;
@@ -72,7 +73,8 @@ typedef struct {
   uint32_t id;
 } WireCancel;
 
-/* WIRE_PROGRESS: EngineJob.progress. WIRE_DONE: EngineJob.done; then log_p [n_scored]. */
+/* WIRE_PROGRESS is for EngineJob.progress, WIRE_DONE for EngineJob.done. WIRE_DONE ends with log_p
+ * [n_scored]. */
 typedef struct {
   uint32_t id;
   int32_t done, total; /* of WIRE_PROGRESS */

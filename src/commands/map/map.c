@@ -5,8 +5,8 @@
  *              in full.
  *
  * The common beginning of the prompts is computed once. A session keeps the longest prefix that the next
- * prompt shares, or only the prefix that all prompts share (map_begin()). Sequences of a batch share the KV
- * pages of equal prefixes. */
+ * prompt shares, or, if map_begin() says so, only the prefix that all prompts share. Sequences of a batch
+ * share the KV pages of equal prefixes. */
 #include "commands/map/map.h"
 
 #include <stdarg.h>

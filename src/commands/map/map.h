@@ -37,9 +37,9 @@ typedef struct {
 /* True if map_run() has to answer: --map, several -p, or --n-best above 1. */
 bool map_is_asked(const MapFlags *map, const PromptFlags *prompt);
 
-/* Answers every record; the assistant starts zeroed. With seed S, answer i is the one that a single prompt
- * gets with seed S + i: earlier records do not change it. With --n-best, a record's answers have consecutive
- * i. The two answers are equal to the bit on a CPU, and on a GPU if both runs have --invariant. A record that
- * cannot be answered gets an error as its result; standard error reports it too. Any error makes the final
- * status STATUS_FAILED, even one that --resume found in the output. */
+/* Answers the records; the assistant starts zeroed. With seed S, answer i is the one that a single prompt
+ * gets with seed S + i, whatever the earlier records are: to the bit on a CPU, and on a GPU if both runs have
+ * --invariant. With --n-best, a record's answers have consecutive i. A record that cannot be answered gets an
+ * error as its result; standard error reports it too. Any error makes the final status STATUS_FAILED, even
+ * one that --resume found in the output. */
 Status map_run(const MapJob *job, Assistant *assistant, Error *err);

@@ -204,8 +204,8 @@ Status map_begin_another(const Mapping *first, Assistant *assistant, Mapping *ot
   return first->choices.n ? choices_open(first->job->choose, &other->choices, err) : STATUS_OK;
 }
 
-/* Sets `base`, the prefix of all prompts that is computed by itself. Sets `alone`: true if requests come one
- * at a time. */
+/* Sets `base`: the prefix of all prompts, if it is computed in steps of its own. Sets `alone`: true if
+ * requests come one at a time. */
 static void set_place(const Mapping *m, EngineRequest *request) {
   request->alone = m->assistant->batch_options.n_sequences == 1;
   static const int32_t none[1]; /* an empty base: NULL would mean that there is no base */

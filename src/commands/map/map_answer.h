@@ -15,7 +15,7 @@ typedef struct {
   PromptPattern pattern;
   uint64_t seed;      /* seed of the first record */
   IdList prefix;      /* common prefix of all prompts */
-  const IdList *base; /* the prefix, if it is to be computed by itself; else NULL (see map_begin()) */
+  const IdList *base; /* the prefix if it is computed in steps of its own, else NULL (map_begin()) */
   ResultsFormat format;
   bool to_terminal; /* results appear on a terminal */
 
@@ -50,8 +50,8 @@ Status map_begin(Mapping *mapping, Error *err);
 Status map_begin_another(const Mapping *first, Assistant *assistant, Mapping *other, Error *err);
 void mapping_release_another(Mapping *other);
 Status map_ask(Mapping *mapping, const Record *record, EngineRequest *request, Error *err);
-/* Makes the next request of a record whose choices are scored: one for each choice. PRECOND not all were
- * made: n_asked < choices.n */
+/* Makes the next request of a record whose choices are scored. Such a record has one request for each choice.
+ * PRECOND n_asked < choices.n */
 void map_ask_more(Mapping *mapping, EngineRequest *request);
 /* Takes the result of a request. *complete: it was the last request, and `line` has the record's result. */
 Status map_reply(Mapping *mapping, const Record *record, const EngineRequest *request,

@@ -1,7 +1,7 @@
 /* map_claim.c - see map_claim.h.   Called by: map_blocks.c, merge/merge_parts.c.
  *
- * Always true: the results of a block appear whole and once. Two processes may answer the same block if
- *              one of them was slow to prove that it lives; this only costs time. */
+ * Always true: the results of a block appear whole and once. Two processes may answer the same block, for
+ *              example if one of them was slow to prove that it lives; this only costs time. */
 #include "commands/map/map_claim.h"
 
 #include <dirent.h>

@@ -53,7 +53,7 @@ static void *live(void *given) {
   return NULL;
 }
 
-/* Starts the thread with all signals blocked: they are for the thread that reads input. */
+/* Starts the thread with all signals blocked, so that the caller's thread gets them. */
 static int start_thread(Life *life) {
   pthread_condattr_t attributes;
   sigset_t all, before;

@@ -1,5 +1,5 @@
-/* map_job.h - collects the settings of a --map run: everything in the model and flags that determines the
- * result of a record. */
+/* map_job.h - collects the settings of a --map run: what determines the result of a record besides its
+ * prompt. */
 #pragma once
 
 #include "commands/map/map.h"

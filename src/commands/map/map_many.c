@@ -26,7 +26,7 @@ typedef struct Lane Lane;
 typedef struct {
   Record record;
   Buffer text;      /* the record's bytes */
-  Lane *lane;       /* where it is answered; NULL: finished, or its device failed and it waits for another */
+  Lane *lane;       /* where it is answered; NULL: finished, or given back (give_back()) */
   Mapping *mapping; /* lent by the lane */
   bool finished;
   Buffer result;
@@ -64,7 +64,7 @@ struct Many {
   InFlight *records;    /* [WINDOW] a ring */
   size_t first, n;      /* index of the oldest entry in use; number of entries in use */
   size_t waiting_bytes; /* bytes of finished results in `records` */
-  size_t n_returned;    /* records that wait for another device */
+  size_t n_returned;    /* records that were given back and wait for a lane */
   bool has_record;      /* map->record was read, and is not begun */
   bool stays;           /* map->record has a result already, which is to be kept */
   bool at_end;          /* all records were read */
@@ -164,7 +164,8 @@ static InFlight *take_returned(Many *many) {
 }
 
 /* Reads the next record, if it is there or may be waited for. While records may have earlier results
- * (--resume), no other record is in flight: these results are compared in order. */
+ * (--resume), reads none before all records in flight are written: earlier results are kept or replaced in
+ * their order. */
 static Status read_record(Many *many, bool may_wait, Error *err) {
   Map *map = many->map;
   if (many->at_end || (map->resuming && many->n > 0)) return STATUS_OK;
@@ -216,8 +217,8 @@ static bool others_live(const Lane *lane) {
   return false;
 }
 
-/* Waits until another lane signals a change, at most WAIT_MS. With several lanes, none waits in the reader:
- * each looks for input after this wait. */
+/* Waits until another lane signals a change, at most WAIT_MS. With several lanes, no lane waits in the
+ * reader: each looks for input after this wait. */
 static void wait_for_change(Many *many) {
   const struct timespec until = clock_after(CLOCK_REALTIME, WAIT_MS);
   pthread_cond_timedwait(&many->changed, &many->lock, &until);
@@ -410,8 +411,8 @@ static void *run_another(void *given) {
   return NULL;
 }
 
-/* Starts the threads of all lanes but the first. They block all signals except SIGBUS and SIGSEGV: the
- * blocked ones are for the thread that reads. */
+/* Starts the threads of all lanes but the first. They block all signals except SIGBUS and SIGSEGV, so the
+ * caller's thread gets the blocked ones. */
 static Status start_threads(Many *many, Error *err) {
   sigset_t all, before;
   int failed = 0;

@@ -7,8 +7,8 @@
 #include <sys/stat.h>
 
 /* Each block has one record at first. The block size doubles, up to BLOCK_LIMIT records, whenever there would
- * be more than BLOCKS blocks. Small blocks: a process that dies loses little, and all processes end at about
- * the same time. Few blocks: a file for each is no burden. */
+ * be more than BLOCKS blocks. With small blocks a process that dies loses little, and all processes end at
+ * about the same time. With few blocks there are few files. */
 enum { BLOCKS = 256, BLOCK_LIMIT = 64 };
 
 static void merge_blocks(Survey *s) {

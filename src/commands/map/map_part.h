@@ -21,7 +21,8 @@ Status survey_records(const char *path, const RecordRules *rules, const char *fl
                       const volatile int *interrupted, Survey *survey, Error *err);
 void survey_release(Survey *survey);
 
-/* Adds the settings "prompt" (`hash`: of the text around each record; `text`: of -p, or NULL) and "input". */
+/* Adds the settings "prompt" and "input". `hash` is the hash of the text around each record, `text` the text
+ * of -p, or NULL. */
 Status survey_settings(const Survey *survey, uint64_t hash, const char *text, MapSettings *settings,
                        Error *err);
 /* Reads the number of records from the setting "input"; false: there is no such setting. */

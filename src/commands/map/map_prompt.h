@@ -28,8 +28,9 @@ typedef struct {
 
 /* Adds text (of files) in front of everything. */
 Status prompt_pattern_begin(PromptPattern *pattern, const char *text, size_t size, Error *err);
-/* Adds -p (NULL: the record itself; for JSON, PART_ITSELF). A -p without {} follows the record on a new line.
- * With JSON records, a -p with neither {} nor {NAME} is refused (STATUS_USAGE). */
+/* Adds the parts of -p. NULL: adds the record itself, or with JSON records PART_ITSELF. A -p without {}
+ * follows the record on a new line. With JSON records, a -p with neither {} nor {NAME} is refused
+ * (STATUS_USAGE). */
 Status prompt_pattern_parse(PromptPattern *pattern, const char *text, Error *err);
 /* The first {NAME} in a -p, of *size bytes; NULL: none. Where records are no JSON, {NAME} is mere text. */
 const char *prompt_find_name(const char *text, int *size);
@@ -45,8 +46,8 @@ typedef struct {
 
 /* Builds the prompt of a record. Mistakes in the record are STATUS_USAGE. */
 Status map_prompt_fill(const PromptPattern *pattern, const Record *record, MapPrompt *prompt, Error *err);
-/* Builds a prompt with `filling` in place of everything from the record. Text that two prompts with different
- * fillings have in common is the pattern's. */
+/* Builds a prompt with `filling` in place of everything from the record. Text that is equal in two prompts
+ * with different fillings comes from the pattern. */
 Status map_prompt_outline(const PromptPattern *pattern, const char *filling, MapPrompt *prompt, Error *err);
 /* Builds a prompt from a JSON text: a list of messages, or an object with "messages". `name` begins error
  * messages. */

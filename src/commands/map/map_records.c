@@ -103,8 +103,8 @@ static Status append_limited(RecordReader *reader, const char *bytes, size_t siz
   return buffer_append(&reader->record, bytes, size < room ? size : room, err);
 }
 
-/* Reads up to the record's end or the input's. *some: at least one byte was there, possibly only the record's
- * end. */
+/* Reads up to the end of the record or of the input. *some: at least one byte was there, possibly only the
+ * record's end. */
 static Status read_record(RecordReader *reader, Record *record, bool *some, Error *err) {
   const uint64_t begin = reader->n_consumed;
   reader->record.size = 0;

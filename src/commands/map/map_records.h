@@ -51,8 +51,8 @@ typedef struct {
   Record last; /* n_copies_left more copies of this record follow */
   int n_copies_left;
   size_t n_records, n_lines;
-  /* Hash of the hashes of all records so far. Each record counts once, also those of other shares, but no
-   * skipped one. */
+  /* Hash of the hashes of all records so far. Each record counts once, also a record of another share; a
+   * skipped record does not count. */
   uint64_t hash;
   uint64_t n_consumed, n_total; /* bytes of all records so far; size of the file, 0 if unknown */
 } RecordReader;                 /* starts zeroed */

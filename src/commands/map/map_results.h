@@ -19,9 +19,9 @@ typedef struct {
   const MapSettings *settings; /* NULL only for text without resume */
   RecordShare share;           /* the records that have results in the file */
   int n_copies;                /* results of each record; 0 means 1 */
-  const char *merged_with; /* NULL: no merge. In a merge `path` is only read; `settings` are of this file */
-  bool is_block;           /* the file is a block of --claim: only read, ends in a hash, no OUT.resume */
-  uint64_t block_hash;     /* with is_block: value of claims_hash_start() */
+  const char *merged_with;     /* in a merge, the file with `settings`, and `path` is only read; else NULL */
+  bool is_block;               /* a block of --claim: it is only read, ends in a hash, has no OUT.resume */
+  uint64_t block_hash;         /* with is_block: value of claims_hash_start() */
 } ResultsOptions;
 
 typedef struct {

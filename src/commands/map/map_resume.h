@@ -8,8 +8,9 @@
  *     0123456789abcdef 0123456789abcdef\n              hash of the first record, hash of its result
  *     ...                                              (not for JSON: its results contain the hashes)
  *
- * A result's line is written before the result. With --retry-errors, the line has dashes in place of the
- * result's hash. It is written while OUT still has the error, and must fit both the error and the result. */
+ * A result's line is written before the result. With --retry-errors, the line of a result that replaces an
+ * error has dashes in place of the result's hash. It is written while OUT still has the error, and must fit
+ * both the error and the result. */
 #pragma once
 
 #include <stddef.h>
@@ -47,8 +48,8 @@ typedef struct {
 } ResumeRules;
 
 /* Opens the OUT.resume beside results_path, if it is there, without changing it. Refuses (STATUS_USAGE) a
- * file of another kind. With has_results (OUT has results) also refuses another format, other settings and,
- * unless results are JSON, that it is missing. Close it also after a failure. */
+ * file of another kind. With has_results (OUT has results) it also refuses another format, other settings
+ * and, unless results are JSON, a missing OUT.resume. Close it also after a failure. */
 Status map_resume_open(const char *results_path, const ResumeRules *rules, bool has_results,
                        MapResume *resume, Error *err);
 void map_resume_close(MapResume *resume);

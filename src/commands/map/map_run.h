@@ -34,7 +34,7 @@ Status map_keep_result(Map *map, Error *err);
  * unless it is empty. */
 Status map_add_result(Map *map, uint64_t input, const Buffer *result, size_t line, const char *note,
                       Error *err);
-/* Draws the line of progress on a terminal, unless it was drawn a moment ago (at_once: even then). */
+/* Draws the line of progress on a terminal; without at_once, only if it was not drawn a moment ago. */
 void map_show_progress(Map *map, bool at_once);
 /* Prints a note to standard error, in place of the line of progress. */
 void map_say(Map *map, const char *format, ...) __attribute__((format(printf, 2, 3)));

@@ -12,8 +12,8 @@
 enum { HASH_SIZE = 16, WHAT_LIMIT = 60 /* bytes; with "..." less than SETTING_LIMIT */ };
 static const char context_name[] = "-c", shard_name[] = "shard", invariant_name[] = "--invariant",
                   seal_name[] = "lines";
-/* MapSettings.hash omits the lines with these names. They change no result, except "prompt"; the records' own
- * hashes cover the prompt. */
+/* MapSettings.hash omits the lines with these names. The records' own hashes cover "prompt". -c decides only
+ * whether a prompt and its answer fit. The others change no result. */
 static const char *const apart[] = {context_name, "prompt", "input", shard_name, "blocks", seal_name};
 
 /* --- writing */
@@ -57,7 +57,7 @@ typedef struct {
   size_t name_size, what_size;
 } Line;
 
-/* Takes the next line off text[0..*size); false if there is no line of this form. */
+/* Takes the next line, "HASH NAME WHAT", off text[0..*size). False if no line of this form is next. */
 static bool take_line(const char **text, size_t *size, Line *line) {
   const char *end = *size ? memchr(*text, '\n', *size) : NULL;
   if (!end || (size_t)(end - *text) <= HASH_SIZE + 1 || (*text)[HASH_SIZE] != ' ') return false;

@@ -15,7 +15,7 @@
 
 typedef struct {
   Buffer lines;
-  uint64_t hash; /* hash of the hashes and names of all lines except -c's and those of a part */
+  uint64_t hash; /* over the hashes and names of all lines except -c and the lines of a part */
 } MapSettings;   /* starts zeroed */
 
 /* Adds a line. `what` (NULL: the value itself) is shortened to one short line. */

@@ -304,9 +304,9 @@ static Status memory_taken(const Bench *bench, double *bytes, Error *err) {
   return STATUS_OK;
 }
 
-/* Prints to standard error the MB of weights, of the KV cache and of all else, and the MB taken: on a CPU
- * the process's peak; on a device with its own memory what all programs take, now and before the weights
- * came. PRECOND every kind of step has run */
+/* Prints to standard error the MB of the weights, the KV cache and everything else, and the MB in use. On a
+ * CPU that is the process's peak. On a device with its own memory it is what all programs use, now and before
+ * the weights were loaded. PRECOND every kind of step has run */
 static Status report_memory(const Bench *bench, Error *err) {
   const double weights = (double)bench->model->weight_bytes, mb = 1e6;
   const double cache =
@@ -357,8 +357,8 @@ static Status open_model(Bench *bench, Error *err) {
   return model_open_dummy(bench->place.path, &bench->model, err);
 }
 
-/* Makes random weights in the model's memory if they are read there: the backend has no memory of its own, or
- * its memory may not hold all weights. */
+/* Loads the weights. For a dummy model it first makes random weights in the host's memory if the backend has
+ * no memory of its own, or if that memory may not hold all weights. */
 static Status load_weights(Bench *bench, Error *err) {
   const bool read = !bench->device.backend->memory || bench->device.options.weight_bytes > 0;
   if (bench->model->dummy && read) TRY(model_fill_dummy(bench->model, err));

@@ -6,5 +6,5 @@
 /* Refuses (STATUS_USAGE) tests longer than the model's context. The model need not be loaded. */
 Status bench_guesses_check(const BenchSubject *subject, Error *err);
 
-/* Prints a row for each combination of guesses, depths and answers; none for answers of 0 tokens. */
+/* Prints a row for each combination of guesses, depths and answers, but no row for answers of 0 tokens. */
 Status bench_guesses(BenchSubject *subject, Error *err);

@@ -139,7 +139,7 @@ static StepCost cost_of(const Run *run) {
                     .flop = run->n_sequences * one.flop};
 }
 
-/* The least time of a step, in ms; a CPU's arithmetic is not measured. */
+/* The least time of a step, in ms. Where arithmetic was not measured (on a CPU), only reading counts. */
 static double wall_ms(const MachineRates *machine, StepCost cost) {
   const double reading = machine->read_gbps > 0 ? cost.bytes / machine->read_gbps * 1e-6 : NAN;
   return machine->fp16_tflops > 0 ? fmax(reading, cost.flop / machine->fp16_tflops * 1e-9) : reading;

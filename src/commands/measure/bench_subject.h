@@ -12,12 +12,13 @@ typedef struct {
   ModelFlags model;
   DeviceFlags device;
   SamplingFlags sampling;
-  IdList prompts, answers, depths; /* token counts; 0 in prompts or answers: no test, --parallel refuses it */
-  IdList parallel;                 /* counts of sequences; none: one at a time */
-  IdList guesses;                  /* counts of tokens that a step guesses */
-  double accept;                   /* the chance that a guess is right; NAN: no guesses */
-  const char *draft;               /* the model that makes the guesses, or NULL: they cost nothing */
-  int repetitions, form;           /* form: TableForm, or NOT_GIVEN */
+  /* Token counts. A 0 in prompts or answers makes no test; --parallel refuses it. */
+  IdList prompts, answers, depths;
+  IdList parallel;       /* counts of sequences; none: one at a time */
+  IdList guesses;        /* counts of tokens that a step guesses */
+  double accept;         /* the chance that a guess is right; NAN: no guesses */
+  const char *draft;     /* the model that makes the guesses, or NULL: they cost nothing */
+  int repetitions, form; /* form: TableForm, or NOT_GIVEN */
   bool dummy_weights, kernels, verbose, json;
 } BenchOptions;
 
@@ -48,6 +49,6 @@ void bench_say_run(const BenchSubject *subject, const char *test, int run);
 Status bench_put_device(const BenchSubject *subject, Table *table, Error *err);
 
 typedef Status BenchRows(void *user, Table *table, Error *err);
-/* Prints a table: asks the device for its name, and then put_rows() for the rows. */
+/* Prints a table. Asks the device for its name, then calls put_rows() for the rows. */
 Status bench_print(BenchSubject *subject, const Column *columns, size_t n_columns, BenchRows *put_rows,
                    void *user, Error *err);

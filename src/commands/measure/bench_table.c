@@ -79,7 +79,7 @@ static bool is_for_people(const Table *table) {
   return table->form == FORM_TABLE || table->form == FORM_MARKDOWN;
 }
 
-/* Puts the next cell, a text as the form writes it. */
+/* Puts the next cell. `text` is already written as table->form requires. */
 static Status put_cell(Table *table, const char *text, Error *err) {
   const Column *column = &table->columns[table->next++];
   if (!(is_for_people(table) ? column->title : column->key)) return STATUS_OK;
@@ -98,7 +98,7 @@ static void drop_blanks(Buffer *line) {
   while (line->size && line->data[line->size - 1] == ' ') line->size--;
 }
 
-/* Writes the cells that are alike in all rows, and the titles. */
+/* Writes table->common (bench_table.h) and the titles, before the first row. */
 static Status write_table_head(Table *table, Error *err) {
   Buffer *head = &table->common;
   if (head->size) TRY(buffer_append(head, "\n", 1, err));

@@ -1,5 +1,5 @@
 /* bench_table.h - prints rows as they come: in columns for a terminal, as a Markdown table, CSV, or a JSON
- * list of objects. In FORM_TABLE, cells that are alike in all rows appear once above them.
+ * list of objects. In FORM_TABLE a column of width 0, whose cells are alike in all rows, is shown once above.
  *
  *   static const Column columns[] = {{"test", "test", false, 12}, {"avg_ts", NULL, true, 0}};
  *   table_begin(&table, form, columns, 2, err);

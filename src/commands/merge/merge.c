@@ -38,8 +38,8 @@ static Status flush(Merge *m, Error *err) {
                       : output_write(m->bytes.data, size, err);
 }
 
-/* Reads the part's next result or, if none is `expected`, its end; a block's hash is checked there. Fails if
- * the part has changed since it was counted. */
+/* Reads the part's next result. Without `expected` the part must end here; for a block that also checks its
+ * hash. Fails if the part has changed since it was counted. */
 static Status read_result(MergePart *part, bool expected, EarlierResult *earlier, Error *err) {
   bool found;
   TRY(results_earlier(&part->results, earlier, &found, err));

@@ -49,7 +49,7 @@ static Status count(const MergeParts *m, MergePart *part, Error *err) {
                    part->expected);
 }
 
-/* Reads the numbers of records and copies from a part's head, be it of --shard or of --claim. */
+/* Takes the numbers of records and copies from m->settings. */
 static Status take_settings(MergeParts *m, Error *err) {
   char what[SETTING_LIMIT];
   m->n_copies = map_settings_find(&m->settings, "--n-best", what) ? (size_t)atol(what) : 1;

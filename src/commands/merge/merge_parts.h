@@ -15,7 +15,7 @@ typedef struct {
 } MergePart;
 
 typedef struct {
-  const char *name; /* the first file, or the directory: all parts must have its settings */
+  const char *name; /* the first file or the directory, whose settings all parts must have */
   ResultsFormat format;
   MapSettings settings;
   size_t n_records, n_copies;

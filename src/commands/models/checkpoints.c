@@ -1,6 +1,6 @@
 /* checkpoints.c - see checkpoints.h.
  * Called by: models.c, known_names.c.
- * Always true: every directory is listed once, whatever links lead to it, and no deeper than the limits. */
+ * Always true: every directory is searched once, whatever links lead to it, and no deeper than the limits. */
 #include "commands/models/checkpoints.h"
 
 #include <dirent.h>
@@ -49,8 +49,8 @@ static Status mark_seen(Checkpoints *list, const struct stat *info, bool *first,
   return STATUS_OK;
 }
 
-/* Notes a directory that cannot be read; nothing for error 0, or if `path` leads to no directory: it has
- * vanished, or a link dangles or loops. */
+/* Notes a directory that cannot be read. Does nothing if `error` is 0, or if `path` leads to no directory
+ * because it has vanished or a link dangles or loops. */
 static Status note_unreadable(Checkpoints *list, const char *path, int error, Error *err) {
   if (error == 0 || error == ENOENT || error == ENOTDIR || error == ELOOP) return STATUS_OK;
   OWNED(buffer_release) Buffer text = {0};

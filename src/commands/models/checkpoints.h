@@ -15,8 +15,9 @@ typedef struct {
 } Checkpoint;
 
 typedef struct {
-  Checkpoint
-      *items; /* [count] the cache's, by name; each directory's, by path; the default, if not among them */
+  /* [count] First the checkpoints of the cache by name, then those of each directory by path. The default
+   * comes last if it is in neither. */
+  Checkpoint *items;
   size_t count, capacity;
   struct {
     dev_t device;

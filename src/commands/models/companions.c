@@ -88,7 +88,7 @@ Status companions_copy(const Model *model, const char *output, Companions *copie
 
 /* --- moving into place */
 
-/* Renames the copy to its final name, or compares the file that has that name by now. */
+/* Renames the copy to its final name. If a file has this name by now, compares it with the model's file. */
 static Status place_one(const char *directory, int which, Companions *copies, Differing *differing,
                         Error *err) {
   AtomicFile *copy = &copies->files[which];

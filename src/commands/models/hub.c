@@ -145,8 +145,8 @@ static Status is_downloading(const char *snapshot, bool *downloading, Error *err
   return STATUS_OK;
 }
 
-/* *missing: the first required file that the snapshot lacks, in new memory, or NULL. The loader refuses
- * weights other than safetensors. */
+/* *missing: the first required file that the snapshot lacks, in new memory, or NULL. Also NULL for
+ * weights in another format than safetensors: the loader refuses them. */
 static Status find_missing(const char *snapshot, char **missing, Error *err) {
   static const char single[] = "model.safetensors", index_name[] = "model.safetensors.index.json";
   bool has, has_index, downloading;
@@ -232,7 +232,8 @@ static Status best_snapshot(const char *repository, char **path, Error *err) {
   return status;
 }
 
-/* The snapshot of a revision (NULL: main; without a ref main the best), in new memory; *path NULL: none. */
+/* The snapshot of a revision, in new memory; *path NULL: none. revision NULL: the snapshot of refs/main, or
+ * best_snapshot() if there is no such ref. */
 static Status find_snapshot(const char *repository, const char *revision, char **path, Error *err) {
   OWNED(mem_release) char *commit = NULL;
   *path = NULL;

@@ -23,7 +23,7 @@ Status hub_directory(char **path, Error *err);
 Status hub_find(const char *name, char **path, Error *err);
 
 /* Refuses (STATUS_MODEL) a name that hub_find() did not find, and says where it looked and how to fetch the
- * model. Refuses URLs, too. Passes any other path that cannot be a name: opening it gives the reason. */
+ * model. Refuses URLs, too. Accepts any other path that cannot be a name: opening it gives the reason. */
 Status hub_check_found(const char *name, const char *path, Error *err);
 
 /* Refuses what hub_check_found() refuses, and an incomplete snapshot, naming the missing file. */

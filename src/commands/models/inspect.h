@@ -31,7 +31,7 @@ typedef struct {
   DeviceMemory memory;
   MachineRates rates, host_rates; /* of the GPU, 0 without one; of the host, 0 if memory.on_host is 0 */
   double gpu_bytes, host_bytes;   /* bytes that decoding a token reads from each memory */
-  double tokens_per_second;       /* what these bytes at these rates allow; without a GPU, the host's alone */
+  double tokens_per_second; /* upper bound by these bytes and rates; without a GPU, by host_bytes alone */
 } Prediction;
 /* `size`: the value of --gpu-memory; NULL: predicts nothing. Measures the rates that device_predict()
  * measures. */

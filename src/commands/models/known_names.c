@@ -136,7 +136,7 @@ Status known_name_suggest(const char *text, Error *err) {
   struct stat info;
   OWNED(checkpoints_release) Checkpoints list = {0};
   TRY(refuse_folder_above(text, err));
-  /* Dangling links and unsearchable folders pass: opening them gives the reason. */
+  /* Dangling links and unsearchable folders are not refused here: opening them gives the reason. */
   const bool is_missing = lstat(text, &info) != 0 && errno == ENOENT;
   if (!is_missing || !begins_in_folder(text)) return STATUS_OK;
   TRY(checkpoints_add_known(&list, err));

@@ -71,8 +71,8 @@ static Status report_written(const Model *model, const char *output, bool beside
   return STATUS_OK;
 }
 
-/* Writes the packed file under a temporary name. Before the first byte is written, refuses other
- * companions in the folder, and a model that an ak48 file cannot hold. */
+/* Writes the packed file under a temporary name. Before the first byte is written, refuses companions in the
+ * folder that differ from the model's, and a model that an ak48 file cannot hold. */
 static Status write_all(Model *model, const char *output, AtomicFile *file, Companions *copies, Error *err) {
   const volatile int *interrupted = interrupt_catch();
   if (atomic_file_is_new(file)) TRY(companions_copy(model, output, copies, err));

@@ -6,9 +6,9 @@
 #include <string.h>
 
 /* Variables with the rank of this process, from 0, and the number of processes. The first complete pair
- * counts. torchrun's is first: srun may have started torchrun on each machine. mpirun in a Slurm job passes
- * on Slurm's variables, but these are those of the job's script or of a helper. With PMI-1 or PMI-2, srun
- * sets PMI_RANK too. */
+ * counts. torchrun's is first: srun may have started torchrun on each machine. Slurm's is last: in a Slurm
+ * job mpirun passes on Slurm's variables, with the values of the job's script or of a helper. With PMI-1 or
+ * PMI-2, srun sets PMI_RANK too. */
 static const struct {
   const char *rank, *size;
   const char *starter; /* variable that this pair's launcher alone sets (others set the pair, too); or NULL */

@@ -62,7 +62,7 @@ static Status make_key(const char *path, Error *err) {
   return system_error(path, "write", err);
 }
 
-/* Reads the user's key; another process may be making it. */
+/* Reads the user's key. Waits up to timeout_s for rank 0, which may still be making it. */
 static Status read_key(const char *path, int timeout_s, uint8_t key[SHA256_BYTES], Error *err) {
   static const struct timespec pause = {.tv_nsec = 50000000};
   for (int i = 0; i <= timeout_s * 20; i++) {

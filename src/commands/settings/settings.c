@@ -25,14 +25,14 @@ typedef struct Settable {
   const Flag *table; /* [n] */
   size_t n;
   const char *names;  /* the flags that can be set */
-  const Flag *beside; /* set only for commands that have this table, too; NULL: for all */
+  const Flag *beside; /* if not NULL: set only for commands that also have this table */
   bool of_a_model;    /* can be set only in a section */
 } Settable;
 #define TABLE(table) table, sizeof table / sizeof *table
 
 /* A flag that says how a model answers can be set. Such a flag stays out if it says what one command is to do
  * (-p, -o, --json, --map), sets the seed (-s), or puts more than the answer into a pipe
- * (--show-thinking). The answers of bench stay greedy. */
+ * (--show-thinking). Sampling is set only beside answer_flags, so that bench stays greedy. */
 static const Settable settable[] = {
     {TABLE(model_flags), "-m", NULL, false},
     {TABLE(model_flags), "--tokenizer, --rope-theta, --norm-eps", NULL, true},
@@ -113,7 +113,7 @@ static const Flag *find_flag(const char *text, size_t size, const Settable **ent
 
 /* --- mistakes */
 
-/* Refuses a line; the message says what is wrong with it, printf style. */
+/* Refuses a line. `what` and the arguments after it say what is wrong, as in printf(). */
 #define REFUSE(settings, line, err, what, ...)                                                               \
   error_set(err, STATUS_USAGE, "%s:%zu: " what " (--no-config goes without)", (settings)->path, line,        \
             ##__VA_ARGS__)
@@ -152,7 +152,8 @@ static bool is_word_of(const Flag *flag, const char *value) {
   return false;
 }
 
-/* Expands "~/", and puts the settings' folder before a relative path (a model's: if it begins with "."). */
+/* Expands "~/", and puts the settings' folder before a relative path. A model counts as a relative path only
+ * if it begins with ".". */
 static Status expand_path(const Settings *settings, SettingLine *line, Error *err) {
   const char *value = line->value, *home = getenv("HOME");
   const bool is_model = line->flag->hint == VALUE_MODEL;

@@ -24,7 +24,7 @@ typedef enum {
 typedef struct {
   const char *bash;      /* a case of the function's end */
   const char *zsh;       /* an action of _arguments; a lone space only shows the message */
-  const char *fish_flag; /* an option for flags alone: -r: a value must follow; -x: -r, and it is no file */
+  const char *fish_flag; /* option for flags alone: -r if a value must follow, -x if that value is no file */
   const char *fish;      /* options for a flag or an operand; put_value() closes quotes that are open */
 } ShellNames;
 extern const ShellNames shell_names[]; /* indexed by ShellValue */

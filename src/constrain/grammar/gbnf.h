@@ -51,8 +51,9 @@ typedef struct {
 
 #define GBNF_MAX_REPEAT 2000 /* as in llama.cpp */
 
-/* Parses text[0..size), which the tree refers to. Messages (STATUS_USAGE) begin with `name`, line and column,
- * and say what is expected and found there. Tokens are the tokenizer's; NULL: tokens are refused. */
+/* Parses text[0..size), which the tree refers to. Messages about a place in it (STATUS_USAGE) begin with
+ * `name`, line and column, and say what is expected and found there. Tokens are the tokenizer's; NULL: tokens
+ * are refused. */
 Status gbnf_parse(Langs *langs, const char *name, const char *text, size_t size, const Tokenizer *tokenizer,
                   GbnfTree *tree, Error *err);
 void gbnf_release(GbnfTree *tree);

@@ -366,7 +366,7 @@ uint32_t grammar_settle(Grammar *g, uint32_t state) {
   return intern(g);
 }
 
-/* Makes a grammar without productions, with state 0 and stack 0. The grammar takes over the store. */
+/* Makes a grammar without productions, with state 0 and stack 0. The grammar takes over *langs. */
 static Status open_empty(Langs *langs, Grammar **grammar, Error *err) {
   Grammar *g = *grammar = mem_alloc(1, sizeof *g, "a grammar", err);
   if (!g) return langs_close(langs), STATUS_FAILED;

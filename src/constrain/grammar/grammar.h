@@ -12,8 +12,8 @@
 typedef struct Grammar Grammar;
 enum { GRAMMAR_DEAD = 0 }; /* the state after a byte that is refused */
 
-/* A grammar in GBNF (gbnf.h). Refusals are STATUS_USAGE and say where, what is expected and what is found.
- * Its tokens are those of the tokenizer; NULL: it may name no tokens. */
+/* A grammar in GBNF (gbnf.h). Refusals are STATUS_USAGE; gbnf_parse() says what their messages have. The
+ * grammar's tokens are those of the tokenizer; NULL: it may name no tokens. */
 Status grammar_open(const char *name, const char *text, size_t size, const Tokenizer *tokenizer,
                     Grammar **grammar, Error *err);
 /* The texts that a regular expression (ECMAScript, lang/regular_expression.h) matches from end to end. */
@@ -34,7 +34,7 @@ uint32_t grammar_next_token(Grammar *grammar, uint32_t state, int32_t id, const 
 bool grammar_takes_tokens(const Grammar *grammar, uint32_t state);
 bool grammar_has_tokens(const Grammar *grammar);
 bool grammar_names_token(const Grammar *grammar, int32_t id);
-/* The first failure so far (memory, limits); states are GRAMMAR_DEAD from then on. */
+/* The first failure so far (memory, limits); new states are GRAMMAR_DEAD from then on. */
 Status grammar_check(const Grammar *grammar, Error *err);
 bool grammar_may_end(const Grammar *grammar, uint32_t state);
 /* True if the text may end here and nothing may follow. */

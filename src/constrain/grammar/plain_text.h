@@ -1,5 +1,5 @@
-/* plain_text.h - grammars of texts that are not JSON: words, and the values of a schema with strings that
- * have no quotes and no escapes. */
+/* plain_text.h - grammars of texts that are not JSON: words, and the values of a schema, whose strings are
+ * written without quotes and escapes. */
 #pragma once
 
 #include "constrain/grammar/grammar.h"

@@ -157,8 +157,8 @@ static Status add_sequence(Maker *m, uint32_t owner, const GbnfNode *sequence, S
   return langs_check(l, m->err);
 }
 
-/* Adds `child` min times, then a chain of optional rules. Each of them adds it once more and goes on with the
- * next rule or, without a max, with itself. */
+/* Adds `child` min times, then a chain of optional rules. Each rule adds `child` once more and goes on with
+ * the next rule or, without a max, with itself. */
 static Status add_repeat(Maker *m, uint32_t rule, const GbnfNode *node, SymbolList *list) {
   const uint32_t owner = m->out->rules[rule].owner;
   uint32_t child, more = NONE;

@@ -1,5 +1,5 @@
-/* productions.h - a grammar as productions over regular languages: the rules that remain once every part
- * without tokens and references to itself is one language. Simplified, without some rules of one symbol:
+/* productions.h - a grammar as productions over regular languages: the rules that remain once every part that
+ * has no token and does not refer to itself is one language. The example leaves out some rules of one symbol:
  *
  *   list ::= "[" (list ("," list)*)? "]"      rule 0: LANG "[" RULE 1 LANG "]" END
  *                                             rule 1: RULE 0 RULE 2 END | END

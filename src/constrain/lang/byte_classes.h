@@ -14,7 +14,8 @@ void byte_classes_divide(ByteClasses *classes, const ByteSet *set);
  * derived. NULL on failure. */
 uint32_t *byte_row_make(Langs *langs);
 
-/* The entry of a row: for a class, which may be newer than the row; for a byte. */
+/* byte_row_class(): a class's entry in a row; the class may be newer than the row. byte_row_entry(): a byte's
+ * entry. */
 static inline uint32_t *byte_row_class(const ByteClasses *classes, uint32_t *row, uint32_t class) {
   while (class >= row[0]) class = classes->parent[class];
   return &row[1 + class];

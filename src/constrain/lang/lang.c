@@ -594,7 +594,8 @@ static Lang without_multiples(Langs *langs, Lang a, bool above, bool exponents) 
   return made;
 }
 
-/* False if `a` has no string, even with every number taken as a multiple. */
+/* False if `a` has no string, even if every number is taken as a multiple that can still become one. A number
+ * that needs an exponent counts only where digits and an exponent can follow. */
 static bool may_be_alive(Langs *langs, Lang a) {
   const Lang e = lang_or(langs, lang_byte(langs, 'e'), lang_byte(langs, 'E'));
   const Lang digits = lang_repeat(langs, lang_bytes(langs, '0', '9'), 0, LANG_NO_END);

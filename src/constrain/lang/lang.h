@@ -114,8 +114,9 @@ typedef struct {
 } LangWord;
 Lang lang_words(Langs *langs, LangWord *words, size_t n);
 
-/* Texts of decimal numbers that are multiples of divisor / 10^scale, and all texts that are no numbers.
- * Callers intersect it with the grammar of numbers. PRECOND 0 < divisor < 2^31, scale <= LANG_MAX_SCALE */
+/* Texts of decimal numbers that are multiples of divisor / 10^scale, and some texts that are no numbers, such
+ * as the empty one. Callers intersect it with the grammar of numbers. PRECOND 0 < divisor < 2^31,
+ * scale <= LANG_MAX_SCALE */
 #define LANG_MAX_SCALE 60
 Lang lang_multiple(Langs *langs, uint32_t divisor, unsigned scale);
 
@@ -178,8 +179,8 @@ uint32_t lang_shortest(Langs *langs, Lang a);
 /* Writes a string of lang_shortest() characters to out[0..*size); false if it has over `capacity` bytes, or
  * the search meets its limit. PRECOND `a` has a string */
 bool lang_example(Langs *langs, Lang a, char *out, size_t capacity, size_t *size);
-/* True if `a` has a string of at most `left` characters (LANG_NO_END: of any length), by lang_is_alive() and
- * lang_shortest(); also where the latter returns LANG_UNKNOWN. langs->ending is tried before a search. */
+/* True if `a` has a string of at most `left` characters (LANG_NO_END: of any length). Also true if
+ * `a` has a string but lang_shortest() returns LANG_UNKNOWN. langs->ending is tried before a search. */
 bool lang_ends_within(Langs *langs, Lang a, uint32_t left);
 /* `a` without limits of LANG_RELAXED or more on repetitions of text. The language is larger and its automaton
  * smaller; strings of up to LANG_RELAXED characters are the same. Complements stay as they are, and so do

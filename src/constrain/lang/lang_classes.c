@@ -15,8 +15,8 @@ static bool is_in_class(unsigned lead, WideClass class) {
   return lead >= 0xc2 && lead <= 0xf4;
 }
 
-/* The length of the strings of `a` if all have it and consist of continuation bytes of UTF-8. 0 if not, or if
- * the expression does not show it. */
+/* The length of the strings of `a`, if all have the same and consist of continuation bytes of UTF-8. 0 if
+ * not, or if the expression does not show it. */
 static int middle_bytes(const Langs *langs, Lang a) {
   const LangNode *node = &langs->nodes[a];
   if (node->kind == SET) {
@@ -50,8 +50,8 @@ static bool is_character_set(const Langs *langs, Lang a) {
   return true;
 }
 
-/* The derivative of `a` by any n continuation bytes, the first of them in first..last. LANG_UNKNOWN if after
- * some byte it is not the same for all of them. */
+/* The derivative of `a` by any n continuation bytes, the first of them in first..last. LANG_UNKNOWN if at
+ * some step two bytes lead to different expressions. */
 static Lang after_middle(Langs *l, Lang a, unsigned first, unsigned last, int n) {
   const Lang next = lang_next(l, a, (unsigned char)first);
   for (unsigned byte = first + 1; byte <= last; byte++)

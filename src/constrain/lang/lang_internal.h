@@ -46,8 +46,8 @@ static inline void byte_set_keep(ByteSet *set, const ByteSet *other, bool invert
   for (int i = 0; i < 4; i++) set->bits[i] &= inverted ? ~other->bits[i] : other->bits[i];
 }
 
-/* A string of up to LANG_RELAXED characters repeats a text that is not empty at most LANG_RELAXED times. For
- * such strings the limit `max` of a repetition of text has no effect. */
+/* True if lang_relaxed() may drop the limit `max` of a repetition. text: what is repeated is text. A string
+ * of up to LANG_RELAXED characters cannot hold more than LANG_RELAXED repetitions. */
 static inline bool is_relaxable(bool text, uint32_t max) {
   return text && max >= LANG_RELAXED && max != LANG_NO_END;
 }
@@ -59,7 +59,7 @@ bool lang_is_character_set(Langs *langs, Lang a);
 /* The derivative of a MULTIPLE; keeps in `cell` only bytes with the same derivative. */
 Lang multiple_next(Langs *langs, LangNode node, unsigned char byte, ByteSet *cell);
 /* True if the number that a MULTIPLE has read so far is no multiple, and only an exponent can make it one.
- * Its fraction then has at least as many digits as that of a multiple can have. */
+ * Its fraction then has at least as many digits as a multiple's fraction can have. */
 bool multiple_needs_exponent(const Langs *langs, LangNode node);
 /* True if a MULTIPLE has read no point and no exponent, and its divisor is a whole number. */
 bool multiple_is_whole(const Langs *langs, LangNode node);

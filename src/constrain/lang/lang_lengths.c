@@ -22,7 +22,7 @@ static uint32_t keep_shortest(Langs *langs, Lang a, uint64_t shortest) {
   return (uint32_t)shortest;
 }
 
-/* shortest_plain() of a THEN. Also keeps the length of each rest (second part) in it that is a THEN, too. */
+/* shortest_plain() of a THEN. Also keeps the length of each THEN in its chain of second parts. */
 static uint32_t shortest_then(Langs *langs, Lang a) {
   const size_t start = langs->n_stack;
   const LangNode *node = &langs->nodes[a];

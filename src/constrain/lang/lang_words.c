@@ -54,7 +54,7 @@ Lang lang_words(Langs *langs, LangWord *words, size_t n) {
 
 /* A part as its first set of bytes and what follows it. */
 typedef struct {
-  Lang first, rest; /* LANG_NONE: the part is no THEN that begins with a SET; rest is then all of it */
+  Lang first, rest; /* first LANG_NONE: the part is no THEN that begins with a SET; rest is then all of it */
 } Split;
 
 static int by_first(const void *a, const void *b) {

@@ -272,7 +272,7 @@ Status number_set_add(Numbers numbers, NumberSet *set, const Decimal *d, Error *
   return add_word(set, mantissa, word, err);
 }
 
-/* The words of the set that have a minus sign; without `negative`, those that have none. */
+/* The words of the set that have a minus sign or, without `negative`, have no sign. */
 static Lang words_of_sign(Langs *l, const NumberSet *set, LangWord *words, bool negative) {
   size_t n = 0;
   for (size_t i = 0; i < set->n_words; i++) {

@@ -85,7 +85,9 @@ static Lang compile_sequence(Compiler *c, const RegexNode *sequence, bool at_sta
 typedef struct {
   Lang once; /* a round in which neither matches */
   Lang last; /* a last round, in which '$' may match, then the rest */
-  Lang ends; /* a round that ends the text: further rounds up to `min` are empty; LANG_NONE: none */
+  /* A round after which the text ends. The rounds that `min` still asks for then match the empty text;
+   * LANG_NONE: they cannot. */
+  Lang ends;
   Lang rest;
 } Rounds;
 

@@ -198,7 +198,8 @@ static void make_plan(LexMasks *masks, uint32_t lex, LexMask *made) {
     if (i == 0) made->others = p.others;
     made->ends |= p.ends;
   }
-  /* Only walks find where a part of a grammar may end: a plan that passes wanted ends is not used. */
+  /* Only walks find the ends of a part of a grammar. So there are no plans if ends are wanted (masks->ends)
+   * and one of the plans' states may be such an end. */
   if (masks->ends && made->ends) made->plans[0] = made->plans[1] = (LexPlan){.whole = 0};
   made->planned = true;
 }
@@ -238,8 +239,8 @@ static uint32_t most_needed(const Plan *p) {
   return most;
 }
 
-/* Sets `beyond` of both plans: whichever characters of the plan a string has taken, it can end within so
- * many more. */
+/* Sets LexPlan.beyond of both plans: after any characters of the plan, a string can end within that many
+ * more. */
 static void bound_plans(LexMasks *masks, uint32_t lex, LexMask *made) {
   Plan p = {.masks = masks};
   for (int i = 0; i < 2; i++) {
@@ -366,7 +367,7 @@ typedef struct {
   LexMask *made;
   const Trie *trie;
   bool exits; /* quotes that end the string are to be noted */
-  bool ends;  /* and so is where the part of a grammar may end */
+  bool ends;  /* the nodes at which the part of a grammar may end are to be noted */
   bool measured;
   int plans_left;
 } Inside;
@@ -392,8 +393,8 @@ static bool add_exit(LexMasks *masks, LexMask *made, LexExit exit) {
   return true;
 }
 
-/* True if all tokens at and below the node may follow. *enough characters then suffice for such a token and
- * the string's end. */
+/* True if all tokens at and below the node may follow. *enough characters then suffice for such a token, from
+ * the node on, and the string's end. */
 static bool takes_all(Inside *in, uint32_t node, uint32_t lex, uint32_t *enough) {
   const Vocabulary *v = in->masks->v;
   LexMask *here = lex < in->masks->n_made ? in->masks->made[lex] : NULL;
@@ -487,9 +488,9 @@ static void walk_counting(LexMasks *masks, uint32_t first, uint32_t last, uint32
   }
 }
 
-/* Adds the tokens of nodes first..last-1, which follow `lex` with `left` characters left. Tokens that go on
- * with up to `sure` characters of the first plan have been added before. `sure` is 0 if none have, as after a
- * character of a class that the plan does not have. */
+/* Adds the tokens of nodes first..last-1, which follow `lex` with `left` characters left. Tokens with at most
+ * `sure` more characters, all of classes in plans[0], are in the mask already. After a character of another
+ * class `sure` is 0: then no token that follows is in the mask yet. */
 static void walk_limited(Inside *in, uint32_t first, uint32_t last, uint32_t lex, uint32_t left,
                          uint32_t sure, uint64_t *mask) {
   const Trie *t = in->trie;
@@ -531,8 +532,8 @@ static bool takes_token(LexMasks *masks, uint32_t lex, int32_t id, uint32_t left
 
 #define MAX_TRIED 4096 /* tokens that are tried one by one */
 
-/* The largest n, up to Vocabulary.max_characters, for which `left` characters suffice: for any n characters
- * of the plan and the string's end. */
+/* The largest n, up to Vocabulary.max_characters, such that `left` characters suffice for any n characters of
+ * the plan and an end of the string after them. */
 static uint32_t surely_enough(const LexMasks *masks, const LexMask *made, const LexPlan *plan,
                               uint32_t left) {
   uint32_t sure = 0;

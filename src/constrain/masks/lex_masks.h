@@ -1,5 +1,6 @@
 /* lex_masks.h - the tokens that stay inside a string of a restricted language, by the state of its text. Also
- * those inside a part of a grammar, which has no escapes: its states are those of numbers (lex.h). */
+ * the tokens that stay inside a part of a grammar. Such a part has no escapes, so lex.h treats it as a
+ * number. */
 #pragma once
 
 #include "constrain/machine.h"
@@ -30,7 +31,7 @@ typedef struct {
   const uint64_t *words; /* [n_words] tokens of such strings; NULL: LexMask.tokens has them */
 } LexPlan;
 
-/* The tokens that stay inside a string (between characters: one of lex_alone()) or a part of a grammar. */
+/* The tokens that stay inside a string or a part of a grammar, for one of its states. */
 typedef struct {
   /* made: the tokens are filled in; planned: the plans; bounded: LexPlan.beyond; measured: enough[]. */
   bool made, planned, bounded, measured;

@@ -255,8 +255,9 @@ static uint64_t key_signature(Masks *masks, const char *key, size_t size) {
   return bits;
 }
 
-/* end_string() of a key. Keys that no keyword names have one effect if `alike`. If `telling` has all
- * languages, they have one effect for each key_signature(). */
+/* end_string() of a key. Its result is kept, and used again for keys with the same effect. If `alike`, all
+ * keys that no keyword names have the same effect. Otherwise those with the same key_signature() have it, if
+ * telling[] of masks.h is complete. */
 static void end_key_string(Masks *masks, const JsonState *state, uint32_t group, uint32_t lex, bool alike,
                            uint64_t *mask) {
   Machine *m = masks->m;

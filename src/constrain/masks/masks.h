@@ -30,7 +30,9 @@ typedef struct {
   uint64_t *rests;     /* [rest_words] a bit for each of Vocabulary.rests that may follow the quote */
   Lang *telling;       /* [n_telling] languages of keys in patternProperties and propertyNames */
   uint32_t n_telling;
-  bool tells; /* telling[] alone decides the effect of a key that no keyword names */
+  /* telling[] has all such languages (false: there are too many). Two keys that no keyword names then have
+   * the same effect if each of the languages has both or neither. */
+  bool tells;
 
   uint32_t lex_generation;   /* machine.lex_generation when the masks were made */
   KnownTable masks_by_state; /* values: KnownMask */

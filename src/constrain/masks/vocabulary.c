@@ -15,7 +15,7 @@ typedef struct {
   int32_t value;
 } Word;
 
-/* The order of words that share their bytes before `at`; equal words by value. */
+/* Compares words that share their bytes before `at`; equal words are compared by value. */
 static int order_from(const Word *x, const Word *y, uint32_t at) {
   const uint32_t size = x->size < y->size ? x->size : y->size;
   for (; at < size; at++)
@@ -28,8 +28,8 @@ static int by_bytes(const void *a, const void *b) {
   return order_from(a, b, 0);
 }
 
-/* Sorts words that share their bytes before `at`; spare[0..n) is free. Equal words stay in the order of their
- * values. PRECOND they lie in that order */
+/* Sorts words that share their bytes before `at`; spare[0..n) is free. Equal words keep their order. PRECOND
+ * equal words are in the order of their values */
 static void sort_words(Word *words, Word *spare, uint32_t n, uint32_t at) {
   if (n < 24) {
     for (uint32_t i = 1; i < n; i++) {
@@ -41,7 +41,7 @@ static void sort_words(Word *words, Word *spare, uint32_t n, uint32_t at) {
     }
     return;
   }
-  uint32_t ends[258] = {0}; /* where groups begin: words that end at `at`, words with byte 0, 1, ... */
+  uint32_t ends[258] = {0}; /* where groups begin: words that end at `at`, then words with byte 0, 1, ... */
   for (uint32_t i = 0; i < n; i++) ends[words[i].size > at ? 2 + words[i].bytes[at] : 1]++;
   for (int i = 1; i < 258; i++) ends[i] += ends[i - 1];
   for (uint32_t i = 0; i < n; i++) spare[ends[words[i].size > at ? 1 + words[i].bytes[at] : 0]++] = words[i];
@@ -51,7 +51,8 @@ static void sort_words(Word *words, Word *spare, uint32_t n, uint32_t at) {
       sort_words(words + ends[i - 1], spare + ends[i - 1], ends[i] - ends[i - 1], at + 1);
 }
 
-/* Appends the nodes of sorted words. All words share their bytes before `at` and are longer than that. */
+/* Appends the nodes of sorted words. All words share their bytes before `at` and have more than `at`
+ * bytes. */
 static void add_nodes(Trie *trie, const Word *words, uint32_t n, uint32_t at) {
   for (uint32_t i = 0; i < n;) {
     uint32_t end = i;
@@ -104,7 +105,7 @@ static void trie_release(Trie *trie) {
 /* --- tokens as parts of JSON strings */
 
 typedef struct {
-  bool legal; /* the bytes before the first quote, or all, may stand inside a string */
+  bool legal; /* the bytes before the first quote (without a quote: all bytes) may stand inside a string */
   bool quote; /* a quote follows the first `size` bytes */
   uint32_t size, n_characters;
 } Inside;
@@ -114,7 +115,7 @@ static bool is_one_of(char c, const char *all) {
 }
 
 /* Bytes of the escape at text[0..size). 0 if it is cut short, -1 if it is invalid or a surrogate. Tokens with
- * surrogates are left to the machine, because not every string may have them. */
+ * surrogates are left to the machine, because a string's language may refuse them. */
 static int escape_length(const char *text, size_t size) {
   if (size < 2) return 0;
   if (text[1] != 'u') return is_one_of(text[1], "\"\\/bfnrt") ? 2 : -1;
@@ -249,8 +250,9 @@ static bool is_overlong(unsigned char lead, unsigned char byte) {
          (lead == 0xf4 && byte > 0x8f);
 }
 
-/* Fills `below` for nodes first..last-1, where `missing` bytes complete a character; `lead` is the byte
- * before the nodes. Returns all classes of the nodes and of nodes below; continuation bytes have no class. */
+/* Fills `below` for the nodes first..last-1 and for all nodes below these. They follow the byte `lead`, after
+ * which a character still lacks `missing` bytes. Returns the classes of all these nodes; a continuation byte
+ * adds no CLASS_MIDDLE. */
 static uint64_t find_below(Trie *t, uint32_t first, uint32_t last, int missing, unsigned char lead) {
   uint64_t all = 0;
   for (uint32_t node = first; node < last; node = t->skip[node]) {

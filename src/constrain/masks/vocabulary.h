@@ -24,7 +24,7 @@ typedef struct {
 /* A token that closes a string: CONTENT"REST. */
 typedef struct {
   int32_t id;
-  uint32_t rest; /* number of REST: the value in Vocabulary.rests, 0 if it is empty */
+  uint32_t rest; /* number of REST, which is its value in Vocabulary.rests; 0: REST is empty */
   uint32_t size; /* bytes of CONTENT */
 } QuoteToken;
 
@@ -33,8 +33,9 @@ typedef struct {
   uint32_t first, last;
 } QuoteGroup;
 
-/* Classes of characters that languages of strings mostly treat alike. A set of classes is a uint64_t. Above
- * U+007F each first byte of white space or a line end in UTF-8 has a class; CLASS_WIDE has all others. */
+/* Classes of characters; most languages of strings treat the characters of a class alike. A set of classes is
+ * a uint64_t. Above U+007F the first byte in UTF-8 decides: a byte with which white space or a line end can
+ * begin has a class of its own, any other byte has CLASS_WIDE. */
 enum {
   CLASS_DIGITS,
   CLASS_LOWER_HEX, /* a-f */
@@ -50,8 +51,8 @@ enum {
   CLASS_WIDE_E2,
   CLASS_WIDE_E3,
   CLASS_WIDE_EF,
-  CLASS_MIDDLE,  /* bytes of UTF-8 after the first one, and bytes that no UTF-8 has */
-  CLASS_PARTIAL, /* the class of a token that begins or ends within a character */
+  CLASS_MIDDLE,  /* continuation bytes of UTF-8, and bytes that UTF-8 never has */
+  CLASS_PARTIAL, /* the class of a token that is not whole characters of UTF-8 */
   N_CLASSES
 };
 #define CLASS_BIT(c) (UINT64_C(1) << (c))
@@ -72,8 +73,9 @@ typedef struct {
   Trie tokens;       /* tokens by their bytes; values: ids */
   Trie unspaced;     /* tokens by their bytes after leading white space; values: ids */
   uint64_t *space;   /* [n_words] tokens of white space alone */
-  uint64_t *
-      inside; /* [max_characters + 1][n_words] row n: tokens of up to n characters that any string may hold */
+  /* [max_characters + 1][n_words] row n: tokens of up to n characters that may stand inside a string without
+   * restrictions. */
+  uint64_t *inside;
   uint8_t *characters; /* [n_ids] number of decoded characters of `inside` tokens, 0: other tokens */
   uint32_t max_characters;
   QuoteToken *quotes; /* [n_quotes], sorted by CONTENT */
@@ -81,13 +83,13 @@ typedef struct {
   QuoteGroup *groups; /* [n_groups] */
   uint32_t n_groups;
   uint8_t class_of[256];             /* class_of_byte() */
-  uint8_t *height;                   /* [tokens.n] most bytes from a node, included, to the end of a token */
+  uint8_t *height;                   /* [tokens.n] nodes on the longest path down from node i, i included */
   uint64_t *has_class;               /* [N_CLASSES][n_words] tokens with a character of the class */
   uint32_t class_weights[N_CLASSES]; /* number of tokens in each row of has_class */
   ClassSet *class_sets;              /* [n_class_sets] of tokens of whole characters */
   uint32_t n_class_sets;
   int32_t *class_ids;
-  Trie partial; /* tokens that begin or end within a character; values: ids */
+  Trie partial; /* tokens of CLASS_PARTIAL; values: ids */
   Trie rests;   /* what follows the quote; values: numbers of rests */
   uint32_t n_rests;
 } Vocabulary;

@@ -10,7 +10,7 @@ static inline int number_order(const void *a, const void *b) {
   return (x > y) - (x < y);
 }
 
-/* Adds a number to set[0..*n) unless it is there; false if `max` others are. */
+/* Adds a number to set[0..*n) unless it is there. False if the set is full: it has `max` other numbers. */
 static inline bool few_add(uint32_t *set, uint32_t *n, uint32_t max, uint32_t number) {
   for (uint32_t i = 0; i < *n; i++)
     if (set[i] == number) return true;

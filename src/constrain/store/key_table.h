@@ -1,5 +1,5 @@
 /* key_table.h - a map from numbers of 64 bits, such as hashes, to pointers or numbers. A key may have several
- * entries: a hash finds equal items of an array that its owner keeps.
+ * entries, so that the owner of an array finds equal items by their hash:
  *
  *   for (const KeyEntry *e = key_table_find(&table, hash); e; e = key_table_next(&table, e))
  *     if (items[e->value.number] equals the wanted one) return e->value.number;
@@ -30,8 +30,8 @@ const KeyEntry *key_table_find(const KeyTable *table, uint64_t key);
 const KeyEntry *key_table_next(const KeyTable *table, const KeyEntry *entry);
 /* Adds an entry; false if memory runs out. */
 bool key_table_add(KeyTable *table, KeyEntry entry);
-/* Appends an item to the array `items` points to, of *count items of `size` bytes, and adds an entry with its
- * number, which it returns. 0 and a failure if memory runs out. */
+/* Appends an item of `size` bytes to the array to which `items` points, and adds an entry with the item's
+ * number. Returns that number; 0 and a failure if memory runs out. */
 uint32_t key_table_append(KeyTable *table, uint64_t key, void *items, size_t *count, size_t *capacity,
                           const void *item, size_t size, Failure *failure);
 /* Forgets all entries and keeps the memory. */

@@ -3,13 +3,13 @@
  *
  * Called by: backend.c; forward.c through cpu_backend.
  * Always true: a stream is plan.hidden numbers, zeros from config.hidden on; each number is computed by one
- *              thread from the same rows, so that chunks and threads change no bit. */
+ *              thread, row by row, so that chunks and threads change no bit. */
 #include <math.h>
 #include <string.h>
 
 #include "cpu/cpu.h"
 
-/* --- the first streams, and their mean for the lm_head */
+/* --- the streams before the first layer, and their mean after the last one */
 
 /* The root of x's mean square, or of `least` if the mean square is smaller. */
 static double size_of(const float *x, int n, double least) {

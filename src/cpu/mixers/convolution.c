@@ -2,7 +2,7 @@
  * with a short convolution (operations.def, norm_short_conv).
  *
  * Called by: backend.c, delta.c, load.c.
- * Always true: each number is computed by one thread from the same rows, so that chunks and threads change
+ * Always true: each number is computed by one thread, row by row, so that chunks and threads change
  *              no bit. The state of a layer with a short convolution: [taps - 1][plan.hidden], the last
  *              rows of b * u, the oldest first. */
 #include <string.h>

@@ -257,7 +257,7 @@ static void run_second_gates(const DeltaWork *work) {
   }
 }
 
-/* Computes the convolution's input, by one matrix or three, and z, a and, except for Mamba-2, b. */
+/* Computes z, a, the convolution's input (by one matrix or by three) and, except for Mamba-2, b. */
 static void run_inputs(const DeltaWork *work, const float *from) {
   const BackendState *state = work->state;
   const CpuLayer *weights = work->weights;

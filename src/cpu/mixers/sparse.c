@@ -160,7 +160,7 @@ static int select_positions(const BackendState *state, int layer, int row, int n
     score_blocks(state, layer, &kv, row, n_blocks, n_threads, scores);
     for (int b = 0; b < n_blocks; b++) {
       if (!isnan(scores[b])) continue;
-      scores[b] = 0; /* a NaN cannot be compared; the NaN set in q reaches the logits */
+      scores[b] = 0; /* a NaN cannot be compared; set in q instead, it reaches the logits */
       state->q[(size_t)row * (size_t)state->plan.heads] = NAN;
     }
     memcpy(scores + n_blocks, scores, (size_t)n_blocks * sizeof *scores);
@@ -190,7 +190,7 @@ int cpu_gatherers(const BackendModel *loaded) {
 }
 
 void cpu_select(BackendState *state, int n_rows, int layer) {
-  /* Threads divide the blocks of a single row, or else the rows. */
+  /* Threads divide the blocks of a single row. With several rows they divide the rows. */
   const int row_threads = n_rows > 1 ? 1 : state->loaded->n_threads;
 #pragma omp parallel for schedule(dynamic) if (n_rows > 1) num_threads(cpu_gatherers(state->loaded))
   for (int r = 0; r < n_rows; r++)

@@ -1,9 +1,9 @@
 /* streams.c - residual streams and n-grams of tokens (model/operations.def).
  *
  * Called by: backend.c, states.c; forward.c through cpu_backend.
- * Always true: a stream has a multiple of ALIGN_FLOATS numbers; each number is computed by one thread from
- *              the same rows, so that chunks and threads change no bit. The state of a layer with n-grams,
- *              the oldest first:
+ * Always true: a stream has a multiple of ALIGN_FLOATS numbers; each number is computed by one thread, row by
+ *              row, so that chunks and threads change no bit. The state of a layer with n-grams, the oldest
+ *              first:
  *                [(taps - 1) * longest][plan.streams]  inputs of the convolution
  *                [longest - 1]                         token ids minus ngrams.empty: 0 is "no token" */
 #include <math.h>

@@ -5,5 +5,5 @@
 #include "engine/session.h"
 
 /* Takes over the session, even on failure. PRECOND the session has no drafter. vocab_size: the target's;
- * cost: of one guessed token, in steps of the target. */
+ * cost: the time of one guessed token, in steps of the target. */
 Status draft_model_open(Session *session, int vocab_size, double cost, Drafter *drafter, Error *err);

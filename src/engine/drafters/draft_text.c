@@ -1,6 +1,6 @@
 /* draft_text.c - see draft_text.h.
  *
- * Called by: commands/answer/guess.c; drafter_pool.c through drafter.h.
+ * Called by: commands/answer/guess.c; drafter_pool.c and batch_memory.c through drafter.h.
  * Always true: position p of the text, p >= SHORTEST - 1, is in the chain of the hash of the SHORTEST tokens
  *              that end there; a chain goes from later to earlier positions:
  *                heads[hash] -> p -> before[p] -> ... -> 0      (positions plus one; 0: none)

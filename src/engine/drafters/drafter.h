@@ -32,8 +32,8 @@ typedef struct {
 typedef struct {
   const int32_t *ids; /* [n] */
   int n;
-  int n_computed; /* < n: tokens that the target has computed; take() got the states of the last ones */
-  int n_same;     /* ids[0 .. n_same) are what they were at the last call of propose() */
+  int n_computed;         /* < n: tokens that the target has computed; take() got their newest states */
+  int n_same;             /* ids[0 .. n_same) are what they were at the last call of propose() */
   const Sampler *sampler; /* the target's: its settings, and the number of the next draw (sampler_draws()) */
 } DraftText;
 
@@ -51,7 +51,7 @@ typedef struct Drafter {
   Status (*take)(void *self, const DraftRows *rows, Error *err);
   /* Guesses at most `most` (1 .. DRAFT_MOST) tokens after the text. Before the call guesses->n is 0. */
   Status (*propose)(void *self, const DraftText *text, int most, Guesses *guesses, Error *err);
-  void (*forget)(void *self); /* another text follows, with n_same 0; NULL: n_same says enough */
+  void (*forget)(void *self); /* called before another text, whose n_same is 0; NULL: n_same is enough */
   void (*close)(void *self);
 } Drafter;
 

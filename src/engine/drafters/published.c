@@ -31,7 +31,7 @@ typedef struct {
   int tap_of[MAX_DRAFT_STATES]; /* [n_states] */
   int first, n_rows;
   bool has_last, started;
-  int32_t queued_ids[CHUNK]; /* [n_queued] tokens whose states are the first rows of states */
+  int32_t queued_ids[CHUNK]; /* [n_queued] tokens whose states are rows 0 .. n_queued - 1 */
   int n_queued;
   int logits_row; /* row of the last guess's logits */
 } Published;
@@ -44,8 +44,8 @@ static int next_position(const Published *p) {
 }
 
 /* Drops rows and queued states from position pos on. The row before pos has the embedding of the token that
- * was at pos. It stays even if that token has changed: one slightly wrong key among many only makes guesses
- * worse. */
+ * was at pos. This row stays even if the token has changed: one slightly wrong key among many only makes
+ * guesses worse. */
 static void cut(Published *p, int pos) {
   const int next = next_position(p), queued_from = next - p->n_queued;
   if (p->started && pos >= queued_from && pos <= next) {

@@ -9,8 +9,8 @@ typedef struct {
   const BackendOptions *backend_options;
   const Model *target;               /* prepared; outlives the drafter */
   const BackendModel *loaded_target; /* `target` as loaded: BackendOptions.target */
-  Model *model; /* model_open_draft()'s, prepared; stays the caller's and outlives the drafter */
-  /* published_load()'s: drafters share it, and it outlives them; NULL: this drafter loads its own */
+  Model *model; /* from model_open_draft(), and prepared; stays the caller's and outlives the drafter */
+  /* From published_load(), for drafters that share it; outlives them. NULL: this drafter loads its own */
   BackendModel *loaded;
   int n_ctx; /* n_ctx of the target's session */
   KvType kv;

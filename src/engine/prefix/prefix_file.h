@@ -18,9 +18,10 @@
  *           for each layer: n * layer_bytes[layer] bytes, as Backend's kv_copy() makes them;
  *                           in a state layer_bytes[layer] bytes, as Backend's state_copy() makes them
  *
- * Numbers have the machine's byte order; in the other order they are out of range. The file is used if every
- * field is as this program would have written it for this text. A layer's bytes are used if their hash is
- * right. Files are read and never mapped: a truncated file makes a read fail and raises no SIGBUS. */
+ * Numbers have the machine's byte order; in the other order they are out of range. The file is used if its
+ * head's hash is right, its fields match PrefixKind and `start`, and enough of its ids are the text's
+ * (prefix_store.c). A layer's bytes are used if their hash is right. Files are read and never mapped: a
+ * truncated file makes a read fail and raises no SIGBUS. */
 #pragma once
 
 #include <stdbool.h>
@@ -72,8 +73,8 @@ size_t prefix_file_bytes(const PrefixKind *kind, int start, int n);
 Status prefix_file_write(const char *path, const PrefixKind *kind, const char *label, const int32_t *ids,
                          int start, int n, const void *data, const uint64_t *sums, Error *err);
 
-/* Checks the head of a file of file_size bytes against `kind`; fills the file's start, n, data_bytes,
- * data_offset, ids and sums; ids and sums point into head. PRECOND head is aligned to 8 bytes */
+/* Checks the head of a file of file_size bytes against `kind`. Sets start, n, data_bytes, data_offset, ids
+ * and sums of `file`; ids and sums point into `head`. PRECOND head is aligned to 8 bytes */
 Status prefix_head_check(const char *name, const unsigned char *head, size_t head_size, uint64_t file_size,
                          const PrefixKind *kind, int start, PrefixFile *file, Error *err);
 

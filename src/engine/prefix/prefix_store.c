@@ -99,7 +99,8 @@ static uint64_t chain_to(const Walk *walk, int n) {
 }
 
 /* Opens a file if it is valid and its ids before `start` are the text's. Returns how many of its own ids
- * match the text; 0 if fewer than `least` do, or not all ids of a state's file. PRECOND least > 0 */
+ * match the text. Returns 0 if fewer than `least` match, or if not all ids of a state's file match. PRECOND
+ * least > 0 */
 static int open_file(const Walk *walk, const PrefixKind *kind, const char *name, int start, int least,
                      PrefixFile *file) {
   Error err = {{0}};
@@ -130,7 +131,7 @@ static bool open_whole_block(const Walk *walk, int start, uint64_t before, uint6
 }
 
 /* Opens the file that begins at `start` and has the most tokens in common with the text. Returns how
- * many they have in common; 0: no file has `least`. */
+ * many tokens it has in common with the text; 0: no file has `least` or more. */
 static int open_best_file(const Walk *walk, const PrefixKind *kind, int start, uint64_t before, int least,
                           PrefixFile *best) {
   PrefixList list;
@@ -172,8 +173,8 @@ static int open_best_state(const Walk *walk, int least, int most, PrefixFile *fi
 
 /* --- restoring */
 
-/* A file to load. Keys and values: the session takes those of its first n tokens. A state: the session takes
- * it into `slot`. */
+/* A file to load. From a block the session takes the keys and values of the block's first n tokens. A state
+ * is loaded into the session's slot `slot`. */
 typedef struct {
   PrefixFile file;
   uint64_t own;

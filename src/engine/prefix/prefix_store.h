@@ -12,16 +12,17 @@
  * no text has to mark its end.
  *
  * A model with a recurrent state needs that state as well. The store has a file of it for some of a text's
- * positions: the ends of prompts, and where two texts began to differ (kept_states.h). The longest common
- * prefix with a state is used; what follows is computed again. */
+ * positions, above all the ends of prompts and where two texts began to differ (kept_states.h). The longest
+ * common prefix with a state is used; what follows is computed again. */
 #pragma once
 
 #include "engine/prefix/prefix_file.h"
 #include "engine/session.h"
 
-/* Not saved: texts shorter than PREFIX_MIN_TOKENS; texts with fewer than PREFIX_MIN_NEW new tokens (not on
- * disk yet); without a recurrent state, short last blocks with so few new tokens. PREFIX_MIN_USE: the fewest
- * matching tokens for which a file is read; with a recurrent state 1. */
+/* Not saved: texts shorter than PREFIX_MIN_TOKENS; texts with fewer than PREFIX_MIN_NEW new tokens (tokens
+ * that are not on disk yet); if the model has no recurrent state, a short last block with fewer than
+ * PREFIX_MIN_NEW new tokens. PREFIX_MIN_USE: the fewest matching tokens for which a file is read; with a
+ * recurrent state it is 1. */
 enum { PREFIX_MIN_TOKENS = 256, PREFIX_MIN_NEW = 64, PREFIX_MIN_USE = 16 };
 
 typedef struct {

@@ -1,6 +1,6 @@
 /* architectures.c - the table of architectures; see architectures.h. `auk inspect --architectures` prints it.
  *
- * Always true: meanings and defaults of members are those of transformers 5.23
+ * Always true: meanings and defaults of members are those of transformers 5.23, for Step 3.5 of 5.24
  * (models/NAME/configuration_NAME.py, modeling_NAME.py); test/data/miniatures has a model for every row, by
  * itself or as a part of another; test_architectures.py names the exceptions. */
 #include "model/config/architectures.h"

@@ -1,6 +1,6 @@
 /* architectures.h - how each architecture differs from Llama, and the defaults of its config.
  *
- * Only architectures.c and multimodal.c have tables with names of models. config.c turns a row of
+ * Only architectures.c and multimodal.c have tables with names of architectures. config.c turns a row of
  * architectures.c and a config.json into the fields of ModelConfig. These fields alone decide what loaders
  * and backends do. A model family that needs nothing new is one more row. */
 #pragma once
@@ -10,9 +10,9 @@
 
 /* Which layers have a sliding window (config_parse_windows()). */
 typedef enum {
-  WINDOW_NONE,        /* no layer: sliding_window is ignored, a layer_types with windows refused */
+  WINDOW_NONE,        /* no layer: sliding_window is ignored, layer_types with windows is refused */
   WINDOW_ALL,         /* all layers; none if sliding_window is null, or absent without a default */
-  WINDOW_BY_LAYER,    /* if use_sliding_window: by layer_types or, without it, layers >= max_window_layers */
+  WINDOW_BY_LAYER,    /* if use_sliding_window: by layer_types, else layers >= max_window_layers */
   WINDOW_FROM_LAYER,  /* as WINDOW_BY_LAYER, whatever use_sliding_window says */
   WINDOW_PERIODIC,    /* by layer_types, else all but every n-th; n: the period of `windows` */
   WINDOW_AFTER_FULL,  /* by layer_types, else all but the first of every n */
@@ -25,7 +25,7 @@ typedef enum {
   /* As WINDOW_AND_NOPE. Without layer_types, layers without a window are the first, the second and every n-th
    * after the second, and the last. */
   WINDOW_SOME_FULL_NOPE,
-  WINDOW_NOPE, /* if use_sliding_window: by layer_types or, without it, the NoPE layers */
+  WINDOW_NOPE, /* if use_sliding_window: by layer_types, else the NoPE layers */
 } WindowRule;
 
 /* The rope types that a config may name besides "default". */
@@ -39,8 +39,8 @@ typedef enum {
   ROPES_PROPORTIONAL, /* "proportional" alone; rope_parameters has a rope for each kind of layer */
 } RopeTypes;
 
-/* Traits that an architecture has and others lack. The first ones stand for members of config.json. An
- * architecture without the trait ignores the member, as transformers does, or refuses it. */
+/* Traits that an architecture has and others lack. Traits before QKV_BIAS stand for members of config.json.
+ * An architecture without the trait ignores the member, as transformers does, or refuses it. */
 typedef enum {
   END_OF_TRAITS,
   ATTENTION_BIAS, /* attention_bias: q, k, v and o have a bias */
@@ -60,7 +60,7 @@ typedef enum {
   QUERY_SCALE,    /* llama_4_scaling_beta among rope parameters; without these, a fixed YaRN and beta */
   ALPHA,          /* alpha of rope types "dynamic", "xdrope": theta times alpha^(d / (d - 2)), d = head_dim */
   QK_FACTOR,      /* qk_scale_factor, output_multiplier, post_norm_eps */
-  USE_QK_NORM,    /* use_qk_norm: if true, the row's qk_norm holds; true is refused if that is QK_NORM_NONE */
+  USE_QK_NORM,    /* use_qk_norm: if true, the row's qk_norm holds, and QK_NORM_NONE is refused */
   QK_NORM_USUAL,  /* the default of use_qk_norm is true */
   OWN_ROPE,       /* rope parameters must be given: transformers' default is a scaled rope */
   MUP,            /* mup_enabled: if true, as SCALED_EMBEDDING */
@@ -113,13 +113,14 @@ typedef enum {
   OWN_NORMS,
   POST_NORM_OF_SUM,
   EXPERT_BIASES,
-  CLAMPED,          /* the activation of experts is ACTIVATION_CLAMPED */
-  GELU_IS_TANH,     /* the activation "gelu" is gelu_pytorch_tanh */
-  NO_ROPE,          /* no layer has a rope, and members of ropes are ignored */
-  ROPES_IN_OBJECTS, /* ropes are in rope_parameters; beside it rope_theta is ignored, a scaled rope refused */
-  BOTH_ROTARY,      /* rotary_part is partial_rotary_factor's default for both ropes, also in their objects */
-  NO_ROPE_SCALING,  /* transformers ignores rope_scaling, so it is refused if it scales (Command A+) */
-  LAST_FULL,        /* the last layer has no window, whatever layer_types says */
+  CLAMPED,      /* the activation of experts is ACTIVATION_CLAMPED */
+  GELU_IS_TANH, /* the activation "gelu" is gelu_pytorch_tanh */
+  NO_ROPE,      /* no layer has a rope, and members of ropes are ignored */
+  /* The ropes are in rope_parameters. rope_theta is ignored, and rope_scaling is refused if it scales. */
+  ROPES_IN_OBJECTS,
+  BOTH_ROTARY,     /* rotary_part is partial_rotary_factor's default for both ropes, also in their objects */
+  NO_ROPE_SCALING, /* transformers ignores rope_scaling, so it is refused if it scales (Command A+) */
+  LAST_FULL,       /* the last layer has no window, whatever layer_types says */
 } Trait;
 enum { MAX_TRAITS = 12 };
 
@@ -211,7 +212,7 @@ struct Architecture {
   const char *other_name; /* a second name of `architecture`; other rows may have it, too */
   const char *other_type; /* a model_type that `architecture` may have instead */
 
-  /* Defaults of members that Llama does not have, or has with the default 0. */
+  /* More defaults, which are 0 in Llama's row. */
   int more_eos[2];        /* besides eos; also used if eos_token_id is null. 0: none */
   int per_layer_width;    /* hidden_size_per_layer_input */
   int per_layer_vocab;    /* vocab_size_per_layer_input; 0: vocab_size */
@@ -222,7 +223,7 @@ struct Architecture {
   double query_scalar;    /* 0: head_dim */
   double attention_cap, logit_cap;
   /* Defaults of the members of MULTIPLIERS. 0 means 1 (for attention with POST_NORM: head_dim^-1/2). With
-   * DEPTH_SCALE: of scale_emb (embedding), scale_depth (residual) and dim_model_base (logits). */
+   * DEPTH_SCALE: defaults of scale_emb (embedding), scale_depth (residual) and dim_model_base (logits). */
   struct {
     double embedding, attention, residual, logits;
   } multipliers;
@@ -275,8 +276,9 @@ typedef struct {
 extern const Multimodal multimodals[];
 extern const size_t n_multimodals;
 
-/* The row of this architecture, also as other_name; of several, the row with this model_type, else the first.
- * architecture NULL: the row of this model_type. Text parts alone are not found. NULL: no such row. */
+/* The row with this architecture or other_name. If several rows have it: the one with this model_type, else
+ * the first. architecture NULL: the row of this model_type. Rows of text parts alone are not found. Returns
+ * NULL if there is no such row. */
 const Architecture *architecture_find(const char *architecture, const char *model_type);
 /* The row of this architecture; architecture NULL: of this model_type. NULL: no such row. */
 const Multimodal *multimodal_find(const char *architecture, const char *model_type);
@@ -290,14 +292,14 @@ const Architecture *architecture_of_type(const char *model_type);
 const Architecture *multimodal_text(const Multimodal *whole, const char *model_type);
 
 /* Functions for Architecture.layers, with what they fill beside the kinds of layers. PRECOND config->layers
- * is allocated; the rope and the activation are filled. */
+ * is allocated; the arithmetic is filled, and the rope, except with ROPES_PROPORTIONAL. */
 ParsePart config_parse_windows;    /* windows, and layers without a rope (positions.c) */
 ParsePart config_parse_chunks;     /* chunks, NoPE layers, norms of q and k, factors of q (chunks.c) */
 ParsePart config_parse_short_conv; /* conv, the MLP's width, windows, norms and gate of LFM3 (short_conv.c) */
 ParsePart config_parse_delta;      /* delta (delta.c) */
 ParsePart config_parse_delta_apart;   /* delta with q, k, v apart; norms and ropes of layers (Olmo Hybrid) */
 ParsePart config_parse_delta_windows; /* delta, and windows in layers with a rope (Lara 4 Mini) */
-ParsePart config_parse_channel_delta; /* delta, a decay for each number of a key (Kimi: no rope; Ling) */
+ParsePart config_parse_channel_delta; /* delta with a decay for each number of a key (Kimi, Ling) */
 ParsePart config_parse_streams;       /* config_parse_delta(), streams, ngrams and indexer (streams.c) */
 ParsePart config_parse_mamba;         /* delta as Mamba-2, by layer_types; layers without a rope (mamba.c) */
 ParsePart config_parse_listed_mamba;  /* Mamba-2 by attn_layer_indices (Bamba) */
@@ -343,7 +345,7 @@ void config_scale_latent(ModelConfig *config);
 ParsePart config_parse_experts;
 
 /* Allocates config->layers; fills rope, local_rope, and what layers differ in (positions.c). PRECOND sizes
- * are filled */
+ * and arithmetic are filled */
 ParsePart config_parse_positions;
 
 /* config_parse_text() fills sizes, arithmetic, positions and experts from the object of a text model.

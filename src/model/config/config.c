@@ -352,9 +352,8 @@ static Status parse_generation(const ConfigReader *r, ModelConfig *config) {
 
 /* --- files */
 
-/* Finds quantization_config in the config or in its text_config; else, in the config, compression_config:
- * this member's old name in compressed-tensors. If all are absent, MLX's `quantization` with bits is
- * refused. */
+/* Finds quantization_config in the config or in its text_config; else compression_config in the config (the
+ * old name in compressed-tensors). If all are absent, MLX's `quantization` with bits is refused. */
 static Status find_quantization(const ConfigReader *r, const ConfigReader *text, ConfigReader *quant) {
   TRY(reader_object(r, "quantization_config", quant));
   if (!quant->object) TRY(reader_object(text, "quantization_config", quant));

@@ -72,8 +72,8 @@ typedef enum { NORM_BEFORE, NORM_AROUND, NORM_AFTER } NormPlacement;
 
 /* Norms of x. NORM_RMS: RMSNorm times weight. NORM_PLUS_ONE: times 1 + weight; NORM_PLUS_ONE_INSIDE: in all
  * norms but the last (Muse Glimmer). Centred norms subtract the mean first: NORM_CENTRED is LayerNorm without
- * a bias, NORM_CENTRED_BIAS has a bias, NORM_CENTRED_PLUS_ONE also multiplies by 1 + weight (Nemotron). Only
- * these norms read x: so a backend keeps x with a mean of 0 instead, and its norms are RMSNorm. */
+ * a bias, NORM_CENTRED_BIAS has a bias, NORM_CENTRED_PLUS_ONE also multiplies by 1 + weight (Nemotron).
+ * Nothing but norms reads x, so a backend may subtract the mean from x itself and compute RMSNorm. */
 typedef enum {
   NORM_RMS,
   NORM_PLUS_ONE,
@@ -107,8 +107,10 @@ typedef struct {
   bool no_sinks;   /* the layer has no sinks, whatever the model's attn_sinks says (MiMo) */
   bool no_qk_norm; /* q and k are not normalised, whatever the model's qk_norm says (Llama 4) */
   bool k_as_v;     /* values are the keys before their norm: there is no v_proj (Gemma 4) */
-  bool shares_kv;  /* the layer uses the keys and values of an earlier kv_layer (Gemma 3n and 4) */
-  int kv_layer;    /* config_layer() sets it to the layer itself unless shares_kv */
+  /* The layer uses the keys and values of layer kv_layer: an earlier layer (Gemma 3n and 4) or, with
+   * DRAFT_ASSISTANT, a layer of the target. */
+  bool shares_kv;
+  int kv_layer; /* config_layer() sets it to the layer itself unless shares_kv */
   LayerMlp mlp;
   /* The layer has LAYER_DELTA's token mixer as well as attention. Both read the same normalised input, and
    * both outputs are added to the residual stream. Only in layers of LAYER_ATTENTION (Falcon-H1). */
@@ -159,7 +161,8 @@ typedef enum {
 static inline bool is_ungated(Activation activation) {
   return activation >= ACTIVATION_RELU;
 }
-/* The activation of a layer's MLP or experts. activation: the model's; limit: theirs (0: none). */
+/* The activation of a layer's MLP or experts. activation: the model's; limit: LayerConfig's mlp_limit or
+ * expert_limit. */
 static inline Activation with_limit(Activation activation, double limit) {
   return limit > 0 ? ACTIVATION_LIMITED : activation;
 }
@@ -192,9 +195,9 @@ typedef struct {
  * first as transformers 5 saves it). */
 typedef enum { OUTPUTS_ARE_FIRST, INPUTS_ARE_FIRST, INPUTS_MAY_BE_FIRST } InputsFirst;
 
-/* Names within a layer with experts. Experts are stored one by one, the third one's gate as
- * "mlp.experts.2.gate_proj"; or all experts of a layer are in tensors of three dimensions. Two tensors: one
- * with the rows of gate and up, one with those of down. With all_up: three. */
+/* Names within a layer with experts. Experts are stored one by one (the third one's gate is
+ * "mlp.experts.2.gate_proj"), or all experts of a layer together in tensors of three dimensions: all_gate_up
+ * has the rows of gate and up (of up alone if there is no gate), all_down the rows of down. */
 typedef struct {
   const char *router;           /* "mlp.gate" */
   const char *each;             /* "mlp.experts" */
@@ -216,7 +219,7 @@ typedef struct {
 /* Attention's output is multiplied by gates before o. A gate is the sigmoid (with
  * ModelConfig.attn_gate_softplus the softplus) of an output of attn_gate, a linear layer of attention's
  * input. ATTN_GATE_NUMBERS: a gate for each number. ATTN_GATE_HEADS: for each head. ATTN_GATE_IN_Q: for each
- * number, made by the matrix of q; its outputs are for each head its query, then its gates. */
+ * number, made by the matrix of q. This matrix's outputs are, for each head, the query and then the gates. */
 typedef enum { ATTN_GATE_NONE, ATTN_GATE_NUMBERS, ATTN_GATE_HEADS, ATTN_GATE_IN_Q } AttnGate;
 
 /* Multi-head latent attention (DeepSeek-V2, arXiv:2405.04434). The cache has one row a token for all heads: a
@@ -257,8 +260,8 @@ typedef struct {
   StateRule rule;
   /* Each dimension of a key has a decay of its own, made of its own a and dt_bias (Kimi Delta Attention). */
   bool by_channel;
-  /* With by_channel (Ling 3.0): ln of a decay is log_bound * sigmoid(exp(a_log) * (a + dt_bias)). log_bound
-   * 0: it is -exp(a_log) * softplus(a + dt_bias), as without by_channel. */
+  /* With by_channel (Ling 3.0): ln of a decay is log_bound * sigmoid(exp(a_log) * (a + dt_bias)). If
+   * log_bound is 0, ln of a decay is -exp(a_log) * softplus(a + dt_bias), as without by_channel. */
   double log_bound;
   int gate_rank;     /* a and z are each made by two matrices, with this size between them; 0: by one */
   bool doubles_beta; /* beta is 2 sigmoid(b), not sigmoid(b) (Olmo Hybrid) */
@@ -302,7 +305,7 @@ typedef struct {
   int n_hashes;     /* for each length of n-gram; each hash picks a row of the table: 1 .. MAX_NGRAM_HASHES */
   int width;        /* numbers in all rows for a token: (longest - 1) * n_hashes rows of equal size */
   int taps;         /* taps of the convolution over tokens; they are `longest` tokens apart */
-  int64_t least;    /* each hash has the next prime number of rows; the first is at least this */
+  int64_t least;    /* the hashes' numbers of rows are consecutive primes; the first is at least this */
   int64_t multiple; /* the table's rows are rounded up to a multiple of this */
   int64_t seed;     /* seed of the hashes' factors */
   int32_t empty;    /* the first EOS: stands for tokens before the text's beginning, and ends n-grams */
@@ -382,12 +385,12 @@ const char *activation_name(Activation activation); /* "silu", "gelu_pytorch_tan
  *   or rmsnorm(c). c = W_states [some states of the target]. For guesses after the first, c is what left the
  *   drafter's last layer (with norm_output, its final norm).
  * DRAFT_MTP, DRAFT_ASSISTANT (Gemma 4's): x = W_join [e, c]; for MTP both are normalised. c is the
- *   target's state after its final norm, or the drafter's own after its final norm (an assistant's: W_out of
- *   that). An assistant's layers have no keys and values: they use those of the target's last layer with the
- *   same attention.
+ *   target's state after its final norm, or the drafter's own after its final norm (which an assistant
+ *   multiplies by W_out). An assistant's layers have no keys and values: they use those of the target's last
+ *   layer with the same attention.
  * DRAFT_DFLASH: keys and values are those of c = rmsnorm(W_states [states]) in every layer, one for each
- *   token that the target has computed. A step computes the newer tokens (at least one), then masks: `block`
- *   rows in all. Each row attends to these keys and to the whole block. */
+ *   token that the target has computed. A step computes the known tokens after them (at least one), then
+ *   masks: `block` rows in all. Each row attends to these keys and to the whole block. */
 typedef enum { DRAFT_NONE, DRAFT_EAGLE3, DRAFT_DFLASH, DRAFT_MTP, DRAFT_ASSISTANT } DraftKind;
 
 /* RMSNorm of the target's states before W_states. WHOLE: of all as one row; EACH: of each state. */
@@ -400,7 +403,7 @@ typedef struct {
   int target_hidden, target_vocab; /* sizes of the target: width of a state, number of tokens */
   int target_layers;               /* 0: not given */
   int n_states;                    /* states of the target for each token */
-  int states[MAX_DRAFT_STATES];    /* [n_states] x is taken after so many layers of the target: 1 or more */
+  int states[MAX_DRAFT_STATES];    /* [n_states] each: x after this many layers of the target, 1 or more */
   bool usual_states;               /* EAGLE-3 without a list: states after 2, L / 2 and L - 3 of L layers */
   StatesNorm states_norm;          /* EAGLE-3 */
   bool norm_before_residual;       /* EAGLE-3: the residual stream begins normalised */
@@ -551,7 +554,8 @@ static inline bool norms_have_biases(const ModelConfig *config) {
 int config_most_heads(const ModelConfig *config);
 /* How many of the first n layers have a token mixer of this kind (layer_has()). */
 int config_count_layers(const ModelConfig *config, LayerKind kind, int n);
-/* Channels of a delta layer's convolution: all q heads, k heads, v heads; with RULE_MAMBA2 v, k, q. */
+/* The number of channels of a delta layer's convolution. In order: all q heads, k heads, v heads; with
+ * RULE_MAMBA2 v heads, k heads, q heads. */
 int delta_channels(const DeltaConfig *delta);
 /* The first channels of q, of k and of v. */
 typedef struct {
@@ -602,5 +606,5 @@ double gaussian_quantile(double part);
  * (arXiv:2402.13753). */
 void rope_frequencies(const RopeConfig *rope, bool long_rope, float *out, float *attention_factor);
 
-/* Texts of more tokens than this are `long_rope`; INT32_MAX without longrope. */
+/* Texts of more tokens than this need `long_rope` of rope_frequencies(). Without longrope: INT32_MAX. */
 int rope_original_context(const ModelConfig *config);

@@ -103,8 +103,8 @@ Status config_parse_delta_windows(const ConfigReader *r, const Architecture *arc
 
 /* --- Kimi Delta Attention: a decay for each number of a key */
 
-/* Reads the two lists of linear_attn_config: numbers, from 1 on, of layers with Kimi Delta Attention, and of
- * layers with full attention. PRECOND both are there. */
+/* Reads the two lists of linear_attn_config: the layers with Kimi Delta Attention and the layers with full
+ * attention, both counted from 1. PRECOND both are there. */
 static Status parse_listed_kinds(const ConfigReader *own, ModelConfig *config) {
   static const char *const keys[] = {"kda_layers", "full_attn_layers"};
   bool listed[2][MAX_LAYERS + 1];

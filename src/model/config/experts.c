@@ -243,7 +243,7 @@ static Status parse_interval(const ConfigReader *r, ModelConfig *config) {
   return STATUS_OK;
 }
 
-/* moe_layers: the numbers of the layers with experts; else every interleave_moe_layer_step-th layer has
+/* moe_layers: the numbers of the layers with experts. Without it every interleave_moe_layer_step-th layer has
  * experts. */
 static Status parse_list(const ConfigReader *r, ModelConfig *config) {
   static const char key[] = "moe_layers";

@@ -1,8 +1,8 @@
 /* layer_lists.c - what config.json lists by layer (Step 3.5): ropes, limits of the gated product, heads.
  *
  * Called by: positions.c through a row of architectures.c. Source: transformers 5.24,
- * step3p7/configuration_step3p7.py, and the published config.json. Further members of this file must say what
- * transformers computes.
+ * step3p7/configuration_step3p7.py, and the published config.json. Members of the latter that transformers
+ * does not read must say what it computes (check_members()).
  * Always true afterwards: layers with the same attention (with or without a window) have the same rope. */
 #include "model/config/architectures.h"
 
@@ -109,7 +109,8 @@ static Status parse_heads(const ConfigReader *r, ModelConfig *config) {
   return STATUS_OK;
 }
 
-/* swiglu_limits of the experts, swiglu_limits_shared of the MLP or shared expert; 0 or null: no limit. */
+/* swiglu_limits has the limits of the experts, swiglu_limits_shared the limits of the MLP or shared expert. 0
+ * or null: no limit. */
 static Status parse_limits(const ConfigReader *r, ModelConfig *config) {
   static const char *const keys[] = {"swiglu_limits", "swiglu_limits_shared"};
   double limits[MAX_LAYERS];

@@ -116,8 +116,9 @@ static Status parse_longrope(const ConfigReader *r, const Architecture *arch, co
   return STATUS_OK;
 }
 
-/* Reads a rope from `r`, the object with the scaling (NULL in r->object: not scaled). beside: NULL, or the
- * config around it; an original_max_position_embeddings there takes precedence. theta: the default. */
+/* Reads a rope from `r`, the object with the scaling (NULL in r->object: not scaled). beside: the config
+ * around that object, or NULL. An original_max_position_embeddings in `beside` takes precedence. theta: the
+ * default. */
 static Status parse_scaling(const ConfigReader *r, const ConfigReader *beside, const Architecture *arch,
                             double theta, const ModelConfig *config, RopeConfig *rope) {
   TRY(rope_kind(r, arch, &rope->kind));
@@ -139,9 +140,9 @@ static Status parse_scaling(const ConfigReader *r, const ConfigReader *beside, c
 }
 
 /* With a linear rope, and with YaRN if the original length is given, the scaled rope decides the context
- * (vLLM's rule, _get_and_verify_max_len()). max_position_embeddings can be the original length, as the model
- * cards of Qwen advise; if it exceeds the scaled length, it stays. With llama3 and longrope it is the scaled
- * context already. `beside` (or NULL): as for parse_scaling(). */
+ * (vLLM's rule, _get_and_verify_max_len()). max_position_embeddings may be the original length, as the model
+ * cards of Qwen advise, and is raised to the scaled length, but never lowered. With llama3 and longrope
+ * max_position_embeddings is the scaled context already. `beside` (or NULL): as for parse_scaling(). */
 static Status extend_context(const ConfigReader *r, const ConfigReader *beside, const RopeConfig *rope,
                              ModelConfig *config) {
   static const char key[] = "original_max_position_embeddings";
@@ -316,8 +317,8 @@ static Status parse_kind_ropes(const ConfigReader *r, const Architecture *arch, 
 }
 
 /* A partial_rotary_factor beside the two ropes' objects is permitted if it is 1 or the default, or if each
- * object has one of its own. Others are refused: whether transformers copies them into the objects depends on
- * the kind of rope. */
+ * object has one of its own. Other values are refused: whether transformers copies them into the objects
+ * depends on the kind of rope. */
 static Status check_common_part(const ConfigReader *r, const Architecture *arch, const ConfigReader *full,
                                 const ConfigReader *local) {
   static const char key[] = "partial_rotary_factor";
@@ -360,8 +361,8 @@ static Status parse_two_ropes(const ConfigReader *r, const Architecture *arch, M
   if (has(arch, LOCAL_THETA))
     TRY(reader_double(r, "rope_local_base_freq", 1, 1e18, local_theta, &local_theta));
   TRY(check_common_part(r, arch, &full, &local));
-  /* The default of partial_rotary_factor. With BOTH_ROTARY it is rotary_part for both ropes, else 1. Without
-   * full.object the rope for full attention has rotary_part, too (0: 1). */
+  /* The default of partial_rotary_factor is 1. It is rotary_part (unless that is 0) for both ropes with
+   * BOTH_ROTARY, and for the rope of full attention if full.object is NULL. */
   const bool both = has(arch, BOTH_ROTARY);
   const double part = arch->rotary_part != 0 && (both || !full.object) ? arch->rotary_part : 1;
   TRY(parse_rotary_dim(&full, &full, arch, part, config, &config->rope));

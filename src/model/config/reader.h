@@ -21,8 +21,8 @@ Status reader_object(const ConfigReader *r, const char *key, ConfigReader *membe
 Status __attribute__((format(printf, 2, 3))) reader_refuse(const ConfigReader *r, const char *format, ...);
 Status reader_expected(const ConfigReader *r, const char *key, const Json *value, const char *expected);
 
-/* Typed members; absent or null gives `fallback`, which is not checked; another type, or a number out of
- * [low, high], is refused. */
+/* Typed members. An absent or null member gives `fallback`, which is not checked. Another type, or a number
+ * out of [low, high], is refused. */
 Status reader_int(const ConfigReader *r, const char *key, int64_t low, int64_t high, int fallback, int *out);
 Status reader_int64(const ConfigReader *r, const char *key, int64_t fallback, int64_t *out); /* of any size */
 Status reader_double(const ConfigReader *r, const char *key, double low, double high, double fallback,

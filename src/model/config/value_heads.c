@@ -40,8 +40,8 @@ static int has_experts(const LayerConfig *own) {
   return own->mlp != MLP_DENSE;
 }
 
-/* Refuses the list `key`, a 0 or 1 for each layer, if it contradicts the layers. names: the key of the list
- * that has set the layers, itself or by its default. */
+/* Refuses the list `key`, a 0 or 1 for each layer, if it contradicts the layers. names, for the
+ * message: the key from which the layers were set. If the config lacks that key, its default set them. */
 static Status expect_list(const ConfigReader *r, const char *key, int (*says)(const LayerConfig *),
                           const char *names, const ModelConfig *config) {
   const Json *list = json_member(r->object, key);

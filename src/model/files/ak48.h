@@ -28,7 +28,7 @@ Status ak48_header_decode(const char *path, const unsigned char *bytes, size_t s
                           Error *err);
 
 /* Refuses a config.json `beside` the file at `path` that contradicts the header. The config may have a longer
- * context, no group size, and tied embeddings although the header has none. */
+ * context, no group size, and tied embeddings where those of the header are not tied. */
 Status ak48_header_compare(const ModelConfig *header, const char *path, const ModelConfig *beside,
                            const char *config_path, Error *err);
 

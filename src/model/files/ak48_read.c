@@ -1,10 +1,10 @@
 /* ak48_read.c - opens a packed file, and config.json and tokenizer.json beside it, as a Model.
  *
- * Called by: open.c.
- * Always true after ak48_open(): the body ends exactly at the end of the file. The file's length says whether
- * it holds q and k norms. rope_theta and epsilon are not in the file. They come from a flag, else from
- * config.json in the same directory, else they are Qwen3's. For a file without q and k norms
- * model_check_known() refuses Qwen3's. theta_source and eps_source name the source. */
+ * Called by: open.c. Always true after ak48_open(): the body ends exactly at the end of the file. The file's
+ * length says whether it holds q and k norms. rope_theta and epsilon are not in the file. They come from a
+ * flag, else from config.json in the same directory, else they are Qwen3's published values, which
+ * model_check_known() refuses for a file without q and k norms. theta_source and eps_source name the
+ * source. */
 #include <inttypes.h>
 
 #include "model/files/ak48.h"

@@ -1,8 +1,8 @@
 /* hf_directory.c - opens a Hugging Face directory: finds each tensor and checks it against the config.
  *
- * Tensor names are those of transformers (layers.c). Only these data are read here. Vectors, except biases of
- * matrices: to check that they are finite, or to join parts. lm_head's bias. An lm_head that may be tied: to
- * compare it with the embedding. */
+ * Tensor names are those of transformers (layers.c). Only these data are read here: vectors other than biases
+ * of matrices, to check that they are finite or to join parts; lm_head's bias; and an lm_head that may be
+ * tied, to compare it with the embedding. */
 
 #include <stdlib.h>
 #include <string.h>
@@ -57,7 +57,7 @@ static Status take_bias(HfLoader *loader, bool required, const StoredLinear *sto
   return STATUS_OK;
 }
 
-/* Takes all linear layers of a layer; several may be parts of one stored matrix. */
+/* Takes a layer's linear layers, except those of its experts. Several may be parts of one stored matrix. */
 static Status take_linears(HfLoader *loader, int index) {
   const ModelConfig *config = &loader->model->config;
   const ModelLayer *layer = &loader->model->layers[index];
@@ -284,8 +284,8 @@ static Status take_everything(HfLoader *loader) {
 }
 
 /* Finds the prefixes of tensor names. Without text_part, only the first row of names[] is tried. If no row
- * fits, the body's prefix is config.names.body; NULL: that of the first row. (Nemotron-H has "backbone." as
- * published, "model." as transformers 5 saves it.) */
+ * fits, the body's prefix is config.names.body or, if that is NULL, the first row's. (Nemotron-H has
+ * "backbone." as published, "model." as transformers 5 saves it.) */
 static void find_names(HfLoader *loader) {
   static const struct {
     const char *body, *head;

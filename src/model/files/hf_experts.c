@@ -1,8 +1,8 @@
 /* hf_experts.c - finds the weights of a layer's experts in a Hugging Face directory.
  *
- * Experts are stored one by one, as ordinary linear layers, or all of a layer in tensors with one more
- * dimension. Such tensors are taken expert by expert, too, so that the same code reads every layout. A view
- * is one expert's part of such a tensor, under the name of a tensor for that expert alone. */
+ * Experts are stored one by one, as ordinary linear layers, or all experts of a layer together in tensors
+ * with one more dimension. Such tensors are taken expert by expert, too, so that the same code reads every
+ * layout. A view is one expert's part of such a tensor, under the name of a tensor for that expert alone. */
 #include <string.h>
 
 #include "model/files/hf_tensors.h"

@@ -14,7 +14,8 @@ static const void *use_part(HfLoader *loader, StoredTensor *tensor) {
   return data;
 }
 
-/* Refuses hash factors, primes or offsets other than wanted[n], the config's; their tensor may be absent. */
+/* Refuses hash factors, primes or offsets that differ from wanted[n], which the config gives. Their tensor
+ * may be absent. */
 static Status check_hash_numbers(HfLoader *loader, int index, const char *part, int n,
                                  const int64_t *wanted) {
   char name[NAME_SIZE];

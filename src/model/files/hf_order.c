@@ -38,8 +38,8 @@ static Status sort_inputs(const QuantLayer *layer, const StoredTensor *groups, i
   return STATUS_OK;
 }
 
-/* Returns a recent order that equals `order`, and frees `order`; without one returns `order`. PRECOND `order`
- * is the model's last allocation */
+/* Returns a recent order that equals `order`, and frees `order`. If there is none, returns `order`. PRECOND
+ * `order` is the model's last allocation */
 static int32_t *keep_order(ModelFiles *files, int32_t *order, int n_in) {
   for (size_t i = 0; i < RECENT_ORDERS; i++) {
     const InputOrder *recent = &files->recent_orders[i];
@@ -102,7 +102,7 @@ static StoredWeights *find_repacked(const HfLoader *loader, const Linear *linear
   return NULL;
 }
 
-/* Has repack.c put the outputs of a matrix into `order`, and sorts the bias. */
+/* Makes repack.c put the outputs of a matrix into `order`, and sorts the bias. */
 static Status order_outputs(HfLoader *loader, StoredWeights *stored, const int32_t *order) {
   Vector *bias = &stored->linear->bias;
   stored->out_order = order;

@@ -8,7 +8,7 @@ typedef struct {
   Model *model;
   const WeightFiles *files;
   const char *config_path; /* for messages */
-  const char *body, *head; /* prefixes of names. body: "model."; head: of lm_head, "lm_head" */
+  const char *body, *head; /* prefixes of names: body "model.", head "lm_head" */
   bool midlayer;           /* the file calls "layers.0." "midlayer." (EAGLE-3) */
   /* Set while one expert is read from tensors that hold all experts of a layer (hf_experts.c): hf_find() then
    * searches these views and ignores `base`. Else NULL. */

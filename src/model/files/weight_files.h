@@ -18,7 +18,8 @@ Status weight_files_open(const char *directory, WeightFiles *files, Error *err);
 void weight_files_close(WeightFiles *files);
 
 /* Refuses a directory without weights; if its files' names show another format, advises about that format.
- * without_config: there is no config.json, either; refuses only a format whose advice explains this. */
+ * With without_config there is no config.json either, and only formats whose advice explains that are
+ * refused. */
 Status weight_files_refuse(const char *directory, bool without_config, Error *err);
 
 StoredTensor *weight_files_find(const WeightFiles *files, const char *name); /* or NULL */

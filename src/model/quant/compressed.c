@@ -4,10 +4,10 @@
  *                               input_activations: {...}}, ...}
  *   ignore: ["lm_head", "re:.*down_proj"]
  *
- * A layer that `ignore` names is dense. Any other layer has the scheme of a group. The group's targets have
- * the layer's name; else a regular expression ("re:") that matches the name; else "Linear". A layer without
- * such a group is dense. Source: compressed-tensors 0.20 (quantization/quant_config.py, quant_args.py,
- * utils/match.py). */
+ * A layer that `ignore` names is dense. Any other layer has the scheme of the group whose targets have its
+ * name, else of the group with a regular expression ("re:") that matches the name, else of the group with
+ * "Linear". A layer without such a group is dense. Source: compressed-tensors 0.20
+ * (quantization/quant_config.py, quant_args.py, utils/match.py). */
 #include "model/quant/rules.h"
 
 #include <string.h>

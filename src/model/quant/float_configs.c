@@ -54,8 +54,9 @@ Status quant_fp8_blocks(const ConfigReader *r, const char *key, QuantScheme *sch
 
 /* --- fp8
  *
- * Where weight_block_size is absent, transformers takes blocks of 128 by 128, but AutoFP8's checkpoints have
- * one scale a matrix: so the shape of the scales decides. null: one scale a matrix. */
+ * Where weight_block_size is absent, the shape of the scales decides: one for each output, or one a matrix
+ * (AutoFP8's checkpoints). Blocks of 128 by 128, which transformers then takes, are refused. A null
+ * weight_block_size means one scale a matrix. */
 
 Status quant_fp8_parse(const ConfigReader *r, QuantConfig *quant) {
   const char *format;

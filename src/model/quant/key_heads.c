@@ -137,8 +137,8 @@ static Status gather_groups(const Gathering *g, Linear *to) {
 
 /* --- matrices whose rows are outputs */
 
-/* FP8: blocks of outputs share a scale. The reordered outputs still do if all are one block, or if blocks
- * divide the series of each head. Otherwise every output gets a scale of its own. */
+/* FP8: blocks of outputs share a scale. The reordered outputs still share scales if all are one block, or if
+ * blocks divide the series of each head. Otherwise every output gets a scale of its own. */
 static Status gather_blocks(const Gathering *g, Linear *to) {
   const Linear *from = g->from;
   const size_t n_groups = (size_t)((from->n_in - 1) / from->group + 1), row = n_groups * sizeof(float);

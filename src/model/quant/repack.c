@@ -1,8 +1,9 @@
-/* repack.c - repacks quantised layers into the form of a Linear.
+/* repack.c - repacks layers into the form of a Linear: quantised ones, and dense ones stored [n_in][n_out].
  *
- * Layers stored in that form stay mapped. Other layers' weights are copied (AWQ), or transposed in blocks
- * from words along the inputs to words along the outputs. Their zero points and scales are converted, and the
- * stored weights' pages dropped. No number changes, but bf16 or fp32 scales may become F16: see fit_f16(). */
+ * Layers stored in that form stay mapped. Dense weights are transposed. Other weights are copied (AWQ), or
+ * transposed in blocks from words along the inputs to words along the outputs. Zero points and scales are
+ * converted, and the stored weights' pages dropped. No number changes, but bf16 or fp32 scales may become
+ * F16: see fit_f16(). */
 #include <math.h>
 #include <stdlib.h>
 #include <string.h>
@@ -78,7 +79,8 @@ size_t stored_made_bytes(const StoredWeights *stored) {
 /* --- weights: from words along the inputs to words along the outputs
  *
  * A block is the words of per_word outputs for per_word inputs, a square matrix to transpose; 16 blocks are
- * transposed at a time, block c with the outputs from per_word * c on:
+ * transposed at a time, block c with the outputs from per_word * c on. order: 0, 2, 4, 6, 1, 3, 5, 7 with
+ * 4 bits (AutoAWQ's order in a word), 0, 1, 2, 3 with 8.
  *
  *             block 0                   block 1                ...   block 15
  *     w[0] = (word of output order[0],  of per_word + order[0], ..., of 15 per_word + order[0])
@@ -248,7 +250,7 @@ static ptrdiff_t place_among_experts(const ModelFiles *files, const Linear *line
   return (ptrdiff_t)((at - first) / sizeof *linear);
 }
 
-/* Repacks a layer's weights. An expert's weights are only noted in `later`; later NULL: repacks them, too. */
+/* Repacks a layer's weights. Unless `later` is NULL, an expert's weights are only noted in it. */
 static Status take_weights(const Repacker *r, const StoredWeights *stored, LaterWeights *later) {
   if (stored_weights_are_canonical(stored)) return STATUS_OK;
   unsigned char *to = allocate(r, stored_replaced_bytes(stored), 1, stored->linear);

@@ -237,10 +237,10 @@ template <class B> __device__ __forceinline__ void route_outputs(B &b) {
 
 /* --- the choice */
 
-/* A logit as an integer key: larger logits have larger keys. The low five bits are 31 - the expert's place
- * among its block's experts, so no two experts of a block have the same key. Logits that differ only in their
- * last five bits count as equal, and the first of them wins. NaN counts as the largest number; with a sign,
- * as the smallest. Every key is larger than 31 and less than ~0. */
+/* A logit as an integer key: larger logits have larger keys. The low five bits are 31 minus the expert's
+ * place among its block's experts, so no two experts of a block have the same key. Logits that differ only in
+ * their last five bits count as equal, and the first of them wins. NaN counts as the largest number; with a
+ * sign, as the smallest. Every key is larger than 31 and less than ~0. */
 constexpr uint32_t kPlaceBits = 31;
 __device__ __forceinline__ uint32_t key_of(float logit, int place) {
   const uint32_t bits = __float_as_uint(logit), ordered = bits & 0x80000000u ? ~bits : bits | 0x80000000u;
@@ -334,8 +334,9 @@ template <class B> __device__ __forceinline__ void rank_candidates(const B &b, i
 
 /* Writes the chosen experts and their logits, the best first. For the last eight of the warps that multiply,
  * one for each block of the cluster. Up to a hidden size of 2,048 these warps own no columns of the residual
- * stream. With larger sizes their columns of x wait for the choice. With varied experts and sigmoid scores
- * the choice waits for x: logits are divided by its rms before biases are added. */
+ * stream. With larger sizes their columns of x wait for the choice. With varied experts, and with sigmoid
+ * scores (latent attention), the choice waits for x: logits are divided by its rms before biases are
+ * added. */
 template <class B> __device__ __forceinline__ void choose(const B &b) {
   const int of = b.warp() - (STEP_WARPS - STEP_BLOCKS);
   if (of < 0) return;

@@ -27,9 +27,10 @@ template <int N, int kParts> struct Layout {
   }
 };
 
-/* A sequence's keys in a block. `arrivals` has 4 bits for each set of eight queries: how often the set's warp
- * arrives at the `empty` barrier of a stage after attending to it. Sets without queries of the sequence have
- * 0; the first set that has some arrives in their place. */
+/* A sequence's keys in a block. `arrivals` has 4 bits for each set of eight queries: how often each of the
+ * set's warps (one, or two with half of the keys each) arrives at the `empty` barrier of a stage after
+ * attending to it. Sets without queries of the sequence have 0; the first set with such queries arrives in
+ * their place. */
 struct alignas(16) KeySpan {
   int stages;         /* the block's stages of the sequence's keys */
   int pos, first_row; /* pos and first of the StepPart */
@@ -94,8 +95,8 @@ struct Block : Thread<kDebug, TheForm>, Layout<N, TheForm::kParts> {
     return ((uint64_t *)(smem + plan.off.chunks))[(1 + turn) * STEP_CHUNKS + (n & (STEP_CHUNKS - 1))];
   }
 
-  /* first_columns(): the first group of this block's columns of hidden; end_columns(): that of the next
-   * block's. */
+  /* first_columns(): the first group of this block's columns of hidden; end_columns(): the first group of the
+   * next block's columns. */
   __device__ __forceinline__ int first_columns() const {
     return step_first_column_group(&plan.shape, rank());
   }

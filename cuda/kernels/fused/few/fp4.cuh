@@ -12,7 +12,8 @@
  *     2 tokens   set i: parts 4i .. 4i + 3  | m0 | m1 | m0 | m1 | m0 | m1 | m0 | m1 |
  *
  * While a part is multiplied, x is 0 in the columns of the set's other parts. So the parts of a set add up in
- * one accumulator without being mixed. A lane scales its two columns, tokens of one part, once a set.
+ * one accumulator without being mixed. A lane has two columns, two tokens of the same part, and scales them
+ * once a set.
  *
  *   x of a group  [pair of sets][column][lane t][set of the pair][8 bytes: k 2t, 2t + 1; 8 + 2t, 9 + 2t] */
 #pragma once
@@ -22,8 +23,8 @@
 
 namespace step::few {
 
-/* A lane's results; Sums<B> of few/matmul.cuh has the general form. Until finish() lane 4 g + t has outputs g
- * and g + 8 of tokens 2 t and 2 t + 1, modulo kTokens, summed over its own parts. */
+/* A lane's results with FP4 weights; IntegerSums (few/matmul.cuh) is for integer weights. Until finish() lane
+ * 4 g + t has outputs g and g + 8 of tokens 2 t and 2 t + 1, modulo kTokens, summed over its own parts. */
 template <class B> struct Fp4Sums {
   static constexpr int kTokens = B::kTokens, kLaneTokens = kTokens == 8 ? 2 : 1, kParts = B::kParts;
   static constexpr int kSetParts = kParts / kTokens; /* parts of a set */
@@ -97,7 +98,7 @@ template <class B> struct Fp4Sums {
     factor[1] = __uint_as_float(load_shared_4(at.zeros + 32));
   }
 
-  /* Completes the outputs after the last group and moves them to the lanes that Sums<B> has them in:
+  /* Completes the outputs after the last group and moves them to the lanes that IntegerSums has them in:
    * y[][0] is of token t % kTokens, or with eight tokens y[][r] of token 2 t + r. */
   __device__ __forceinline__ void finish(int lane) {
 #pragma unroll

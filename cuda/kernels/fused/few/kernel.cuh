@@ -30,11 +30,11 @@
  *   lm_head    <- x, over all areas before `in`                                        its sums
  *
  * Before a peer writes to an area, it waits for something that this block sends only after its last read of
- * the area (written <- received): chunks of gate and up <- o, and so the states; chunks of qkv <- the gated
- * product; heads <- chunks; states <- heads; x of o <- states; the gated product <- chunks. The block's own
- * barriers, before qkv and before gate and up, separate two matmuls. x of lm_head does not wait so long: a
- * peer needs only what blocks of its own rank add to down. It may send x while this block still multiplies x
- * of down.
+ * the area (written <- received): chunks of gate and up <- x of o, made from all blocks' states; chunks of
+ * qkv <- the gated product; heads <- chunks; states <- heads; x of o <- states; the gated product <- chunks.
+ * The block's own barriers, before qkv and before gate and up, separate two matmuls. x of lm_head does not
+ * wait so long: a peer needs only what blocks of its own rank add to down. It may send x while this block
+ * still multiplies x of down.
  *
  * PRECOND all clusters of the launch run at once (step_clusters). */
 #pragma once
@@ -65,7 +65,7 @@ template <class B> __device__ __forceinline__ void begin_keys(B &b) {
     span.stages = key_stages(b, i, c.parts[i].pos), span.pos = c.parts[i].pos,
     span.first_row = c.parts[i].first;
     /* arrivals: 4 bits for each set of eight queries (KeySpan). `column` is the first set with queries of
-     * this sequence, and `others` counts the sets with more of them, which follow it. */
+     * this sequence. `others` counts the following sets that also have queries of the sequence. */
     const int column = span.first_row * heads / 8, others = (end * heads - 1) / 8 - column;
     span.arrivals = STEP_WARPGROUP_WARPS / Attendant(b.plan, 0).halves - others;
     for (int k = 1; k <= others; k++) span.arrivals |= 1u << 4 * k;

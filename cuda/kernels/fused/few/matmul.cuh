@@ -206,8 +206,8 @@ template <class B> struct Outlet {
       turn = item % kTurns;
       n = first_chunk(b, matrix, item) + (matrix == QKV ? 0 : n & 1);
     }
-    /* Lanes of neighbouring g have 16 bytes together. The lane with even g sends them. With eight tokens each
-     * of the two lanes sends those of one token. */
+    /* Two lanes of neighbouring g together have 16 bytes of a token, and the lane with even g sends them.
+     * With eight tokens they have 16 bytes of each of two tokens, and each lane sends one token's bytes. */
     float mine[2], other[2];
 #pragma unroll
     for (int i = 0; i < 2; i++) {
@@ -270,7 +270,8 @@ template <class B> __device__ __forceinline__ float4 take_chunk(const B &b, int 
   return v;
 }
 
-/* Sends a pack of halves to `to` in all blocks of the cluster; a lane sends the 8 at 8 (lane % 16). */
+/* Sends a pack of halves to `to` in all blocks of the cluster; a lane sends the 8 halves from number 8 (lane
+ * % 16) on. */
 template <class B>
 __device__ __forceinline__ void send_pack(const B &b, uint32_t near, uint32_t far, const __half *to) {
   const int lane = b.lane(), run = lane & 15;
@@ -365,7 +366,7 @@ template <class B> __device__ __forceinline__ void make_heads(const B &b) {
   Four8 small = {};
   if (B::kQ8 && pack >= b.plan.packs) small = round_q8<B>(v, head == heads);
   const uint32_t near = pack_half2(v[0], v[2]), far = pack_half2(v[1], v[3]);
-  const int to = kDim == 64 ? heads + (lane >> 3 & 1) : head; /* keys, values: the head of the lane's 8 */
+  const int to = kDim == 64 ? heads + (lane >> 3 & 1) : head; /* keys, values: head of the lane's 8 halves */
   send_pack(b, near, far,
             pack < b.plan.packs ? b.heads() + token * heads * kDim + pack * STEP_PACK
             : to == heads       ? b.new_keys() + token * kDim

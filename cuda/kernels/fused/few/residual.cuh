@@ -4,11 +4,11 @@
  * A block owns some groups of 128 columns (first_columns()). A warp takes one token's group at a time, a lane
  * four columns. Partial sums of o and down are all-reduced through L2 in 64-bit words (allreduce.cuh). For
  * one token words are never cleared, and an array `last` keeps their previous values. With eight tokens that
- * array would take 12 MB. So here words are cleared to 0 before they are used again. There are STEP_SUM_TURNS
- * buffers, used in turn by the layers: [turn][o, down][tokens][hidden]. When o of layer l is complete, all
- * clusters have contributed to down of layer l - 1, and so have read the sums of layer l - 2. The buffer of
- * layer l - 2 is then cleared for layer l + 2. A cluster contributes to layer l + 2 only after it has
- * received this cluster's part of layer l + 1. */
+ * array would take 12 MB (hidden 4,096). So here words are cleared to 0 before they are used again. There are
+ * STEP_SUM_TURNS buffers, used in turn by the layers: [turn][o, down][tokens][hidden]. When o of layer l is
+ * complete, all clusters have contributed to down of layer l - 1, and so have read the sums of layer l - 2.
+ * The buffer of layer l - 2 is then cleared for layer l + 2. A cluster contributes to layer l + 2 only after
+ * it has received this cluster's part of layer l + 1. */
 #pragma once
 
 #include "cuda/kernels/fused/allreduce.cuh"

@@ -11,10 +11,10 @@
  *
  *     warp w of the warpgroup, lane     value 4 w + lane / 8,  keys 32 m + 4 (lane % 8) .. + 3,  m < 4
  *
- * A block sends to the cluster its 16 outputs of a head, times silu(z) and the norm's weight, and their sums
- * of squares. The receivers multiply by 1 / rms. b and a of the cluster's heads are x times dense rows, one
- * row a block. The block's last warp computes this product while the other warps multiply the projections
- * (run_last_warp()).
+ * A block sends to the cluster its 16 outputs of a head, times silu(z) and the norm's weight, and the sums of
+ * squares of the outputs without these factors. The receivers multiply by 1 / rms. b and a of the cluster's
+ * heads are x times dense rows, one row a block. The block's last warp computes this product while the other
+ * warps multiply the projections (run_last_warp()).
  *
  * READS    n * 64 KB of states a cluster, and writes them. Clusters that share a key head keep the same bits
  *          of the convolution's inputs. */
@@ -76,8 +76,10 @@ template <class B> __device__ __forceinline__ void send_gate_row(B &b, int n) {
 
 /* Factors and earlier inputs of a warp's pack; the lane has four channels. */
 struct DeltaFactors {
-  int channel;               /* the lane's first channel of the convolution; -1: z, or no pack */
-  float4 taps[4], inputs[3]; /* the oldest input first; taps[0] of z: the norm's weight */
+  int channel; /* the lane's first channel of the convolution; -1: z, or no pack */
+  /* taps[i]: the taps of channel i; with a pack of z, taps[0] has the norm's weights. inputs: earlier inputs
+   * of all four channels, the oldest first. */
+  float4 taps[4], inputs[3];
 };
 
 template <class B> __device__ __forceinline__ DeltaFactors delta_factors(const B &b) {

@@ -23,8 +23,8 @@
 
 namespace step::one {
 
-/* Rotates the lane's pair of a part with a rope: numbers 2 l and 2 l + 1, or l and l + 32; number(i) is
- * number i of the part. */
+/* Applies the rope to the lane's pair of numbers of a part: 2 l and 2 l + 1, or l and l + 32. number(i)
+ * returns number i of the part. */
 template <class B, class Number>
 __device__ __forceinline__ void rotate_pair(const B &b, __half *to, Number number) {
   const bool neighbours = b.args.latent.neighbours;

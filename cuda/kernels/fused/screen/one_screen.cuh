@@ -7,8 +7,8 @@
  *
  *     |w x - s t q z| = |(w - s q) x + s q (x - t z)| <= lost |x| + norm |x - t z|
  *
- * A warp's sum q z is exact up to its rounding to fp32. All rounding of sums to fp32, those of the logit
- * among them, stays below 2^-16 norm |x| (screen_input()). So each logit lies between two bounds. Each
+ * A warp's sum q z is exact up to its rounding to fp32. The errors of rounding sums to fp32, the logit's
+ * included, add up to less than 2^-16 norm |x| (screen_input()). So each logit lies between two bounds. Each
  * warpgroup publishes the greatest of its rows' lower bounds. These reports are of different rows, so at
  * least n logits are as great as the n-th greatest report. A row whose upper bound is less than this report
  * cannot be among the n greatest. All other rows are candidates, and multiplied in fp16 (row_logit.cuh): with
@@ -89,7 +89,7 @@ template <class B> __device__ __forceinline__ ScreenInput screen_input(const B &
   for (int i = 0; i < STEP_WARPGROUP_WARPS; i++) most = fmaxf(most, of_warps[i].x), squares += of_warps[i].y;
   to.t = most / kMostZ, to.length = sqrtf(squares);
   /* Each number errs by t / 2, and a little more because x / t is rounded. The fp32 sums of a logit and of
-   * its bounds have fewer than 64 roundings, each of 2^-24 of |w| |x|; four times as much is safe. */
+   * its bounds have fewer than 64 roundings, each of at most 2^-24 |w| |x|; four times as much is safe. */
   to.rounding = 0.51f * to.t * sqrtf((float)b.width()) + 0x1p-16f * to.length;
   const float inverse_t = most > 0 ? kMostZ / most : 0;
 #pragma unroll
@@ -159,8 +159,8 @@ template <class B> __device__ __forceinline__ float make_bounds(B &b, const Scre
 }
 
 /* The n-th greatest of the lower bounds that warpgroups have published in this step; -infinity if there are
- * fewer. Called by one warp. With n = 1 it does not wait: any report is a bound, only a looser one. So the
- * candidates may differ from run to run. Else it waits for all reports. */
+ * fewer. Called by one warp. With n = 1 it does not wait for missing reports: without them the bound is only
+ * looser. So the candidates may differ from run to run. With n > 1 it waits for all reports. */
 template <class B> __device__ __forceinline__ float reported_bound(const B &b, int n) {
   constexpr int kOfLane = STEP_MAX_CLUSTERS * STEP_BLOCKS * STEP_WARPGROUPS / 32;
   const int n_reports = head_turn(b) * STEP_WARPGROUPS;

@@ -10,8 +10,9 @@
  *     lost      |w - scale q|, the Euclidean norm
  *     norm      |scale q| + lost, which is at least |w|
  *
- * lost and norm are some 2^-10 too large, to make up for rounding of their sums. A step allows for rounding
- * of products, some 2^-23 of w. Where w has a NaN or an infinity, lost is NaN. */
+ * lost and norm are larger by a factor of 1 + 2^-10, to make up for rounding of their sums. A step allows for
+ * the rounding of scale q, below 2^-23 of w (one_screen.cuh). Where w has a NaN or an infinity, lost is
+ * NaN. */
 #pragma once
 
 #include <cuda_runtime_api.h>

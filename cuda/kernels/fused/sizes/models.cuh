@@ -3,9 +3,10 @@
  * the phases of a layer, which are chains of latencies (LOG.md, "Plans as constants"). For any other plan the
  * kernel of its form runs, and reads the plan from its arguments.
  *
- * Such a kernel runs if the whole shape is equal, the chip's clusters and shared memory included. For another
- * shape write a struct, and name it in SizedModels (SizedVaried and SizedLatent have one each). Its kernel
- * costs nvcc two to four seconds. Qwen3-8B has no such kernel, because the model was slower with one. */
+ * Such a kernel runs if the session's whole shape equals the struct's, the chip's clusters and shared memory
+ * included. For another shape write a struct, and name it in SizedModels (SizedVaried and SizedLatent have
+ * one each). Its kernel costs nvcc two to four seconds. Qwen3-8B has no such kernel, because the model was
+ * slower with one. */
 #pragma once
 
 #include "cuda/kernels/fused/sizes/plan_one.h"

@@ -1,5 +1,5 @@
-/* plan_one.h - the plan of a step of one token (plan.h), from nothing but a shape. In C++ the plan can be
- * made when a kernel is compiled (models.cuh).
+/* plan_one.h - the plan of a step of one token (plan.h), from nothing but a shape and the bytes of a stage of
+ * keys and values. In C++ the plan can be made when a kernel is compiled (models.cuh).
  *
  * Always true: areas at the same offset are never in use at once (one_kernel.cuh). */
 #pragma once
@@ -33,8 +33,8 @@ STEP_PLANNING int step_state_bytes(const StepShape *s) {
 
 /* Cuts n_groups groups of inputs, 1 .. STEP_SPAN * STEP_WARPS, into as few spans of at most `most` groups
  * (step_span()) as possible. A warp spends the time of `most` groups on each span of each tile row, however
- * short. Among cuts with as many spans it prefers one that keeps each warpgroup at the same split, then one
- * with long stages of few tile rows. */
+ * short. Among cuts into equally many spans it prefers one that keeps each warpgroup at the same split, then
+ * one with long stages of few tile rows. */
 STEP_PLANNING KSplit step_split(int n_groups, int most) {
   for (int spans = ceil_div(n_groups, most);; spans++) {
     KSplit best = {0, 0, 0, 0, 0, 0};
@@ -51,9 +51,9 @@ STEP_PLANNING KSplit step_split(int n_groups, int most) {
   }
 }
 
-/* Bytes of the tiles, scales and zeros of a stage. With one part zeros begin at a multiple of 8 bytes, and
- * their copies at a multiple of 16. FP4 has a byte for each scale; FP4 and FP8 have factors in place of
- * zeros, int8 has only factors, fp16 nothing beside its tiles. */
+/* Bytes of the tiles, scales and zeros of a stage. With one part the zeros may begin at an odd multiple of 8
+ * bytes. A bulk copy begins and ends at multiples of 16, so it takes 8 bytes more. FP4 has a byte for each
+ * scale; FP4 and FP8 have factors in place of zeros, int8 has only factors, fp16 nothing beside its tiles. */
 STEP_PLANNING int step_bytes_of(int rows, int groups, int parts) {
   if (parts == STEP_FP4_PARTS) return rows * (groups * (1024 + 16 * parts) + STEP_FACTOR_BYTES);
   if (parts == STEP_HALF_PARTS) return rows * groups * 4096;
@@ -63,7 +63,7 @@ STEP_PLANNING int step_bytes_of(int rows, int groups, int parts) {
   return rows * (groups * (1024 + 32 * parts) + zeros);
 }
 
-/* Splits a cluster's inputs of down, those of n FFN blocks. */
+/* Splits the inputs of down of a cluster with n FFN blocks. */
 STEP_PLANNING KSplit step_down_split(const StepShape *s, int n) {
   return step_split(step_down_groups(s, n), step_span(step_parts(s)));
 }
@@ -76,7 +76,7 @@ STEP_PLANNING KSplit step_full_split(const StepShape *s) {
   return step_split(step_input_groups(s), step_span(step_parts(s)));
 }
 
-/* Bytes of a stage of the largest split; parts: step_parts() or step_attn_parts(). */
+/* Bytes of a stage of the cut's largest split; parts: step_parts() or step_attn_parts(). */
 STEP_PLANNING int step_stage_bytes(KSplit cut, int parts) {
   return step_bytes_of(cut.rows, cut.groups, parts);
 }
@@ -86,8 +86,8 @@ STEP_PLANNING int step_stages(KSplit cut, int n_tile_rows) {
 }
 
 /* Sets how clusters divide heads, packs and FFN blocks. A hybrid's clusters differ in the heads that they
- * have, so heads_per_kv, packs and all_packs are the largest numbers of any cluster. Also for several
- * tokens. */
+ * have, so heads_per_kv, packs and all_packs are the largest numbers of any cluster. Plans for several tokens
+ * use this, too. */
 STEP_PLANNING void step_plan_heads(const StepShape *s, StepPlan *plan) {
   const bool hybrid = s->head_dim == STEP_WIDE_HEAD;
   const int sharers = step_sharers(s);
@@ -205,7 +205,7 @@ STEP_PLANNING void step_plan_areas(const StepShape *s, int keys_bytes, StepPlan 
   const int x_groups = s->hidden / STEP_GROUP, x_scale_bytes = step_x_scales(parts) * STEP_X_SCALE_BYTES,
             groups = step_larger(step_larger(owns ? 0 : x_groups, plan->packs),
                                  step_larger(step_down_groups(s, most_gated), s->q_rank / STEP_GROUP));
-  /* In a hybrid sums lie after x, because the last warp reads x while the others multiply. */
+  /* In a hybrid long_sums lies after x, because the last warp reads x while the others multiply. */
   const int floats = step_align_up(
       step_larger(s->hidden * 4, step_larger(states, latent ? heads * STEP_LATENT * 4 : 0)), 16);
   off->x = off->x_planes = STEP_VARS_BYTES;
@@ -248,7 +248,7 @@ STEP_PLANNING void step_plan_areas(const StepShape *s, int keys_bytes, StepPlan 
   off->total = step_align_up(off->experts + words * 4, 16);
 }
 
-/* Plans the ring, which takes what the areas leave. Also for several tokens. */
+/* Plans the ring, which takes what the areas leave. Plans for several tokens use this, too. */
 STEP_PLANNING void step_plan_ring(const StepShape *s, StepPlan *plan) {
   plan->n_lm_head_stages = ceil_div(s->vocab_size, plan->lm_head_rows);
   plan->n_slots = ((int)s->shared_bytes - plan->off.total) / plan->slot_bytes;

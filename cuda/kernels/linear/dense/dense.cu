@@ -29,7 +29,7 @@ struct Args {
   size_t stride;
   const __half *x;
   int x_stride, n_tokens, n_in; /* summed experts: n_tokens counts experts, each with a row of x */
-  int row_units, pair_units;    /* units of a row; of a row pair, over all experts if summed */
+  int row_units, pair_units;    /* units of a row; units of a row pair, over all experts if summed */
   int each, longer;             /* row pairs of a block: each + 1 in the first `longer` blocks, else `each` */
   Epilogue out;
   LinearNorm norm;      /* only with one token */
@@ -132,7 +132,7 @@ template <class T, bool kExperts> struct Source {
     left = a.row_units - within;
   }
 
-  /* Loads the lane's part of the unit, of both rows, and goes on to the next. */
+  /* Loads the lane's part of the unit from both rows, and moves on to the next unit. */
   __device__ __forceinline__ void load(Eight<T> (&to)[2]) {
     if (left == 0) find();
     const int lane_in = (int)threadIdx.x % 32 * 8;

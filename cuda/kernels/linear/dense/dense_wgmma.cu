@@ -18,7 +18,8 @@
  *                          ^                                                              |
  *   consumer warps         +--- empty: 1 a warp <- products <- wait full, parity t % 2 <--+
  *
- * A warp arrives at `empty` when its products of the stage are complete, while the next stage's run.
+ * A warp arrives at `empty` when its products of the stage are complete. Its products of the next stage run
+ * meanwhile.
  *
  * PRECOND  w and x 16-byte aligned, their strides multiples of 8.
  * READS    the weights once for every kTokens tokens, x once for every kRows outputs; reference: dense.cu. */
@@ -79,7 +80,7 @@ template <class S> __device__ __forceinline__ void load_tiles(const Args &a, con
 
 constexpr int kBatch = 2; /* bf16: products, of 16 inputs each, that are waited for together */
 
-/* Operands of a stage's weights that are multiplied from registers. */
+/* A stage's bf16 weights as operands in registers. */
 typedef uint32_t Operands[kIn / 16][4];
 
 /* acc = the products of a stage, or acc += them with `add`. bf16 is converted a batch ahead of wgmma. */

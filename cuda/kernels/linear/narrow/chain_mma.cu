@@ -88,7 +88,8 @@ template <class S> __device__ __forceinline__ void load_tiles(const Args &a, con
     });
 }
 
-/* A warp loads scales and zeros. Past the matrix it loads the last tile row's again: results are dropped. */
+/* A warp loads scales and zeros. Past the matrix it loads those of the last tile row again; the results are
+ * dropped. */
 template <class S> __device__ __forceinline__ void load_groups(const Args &a, const Ring &ring) {
   typedef typename S::W W;
   constexpr int kCopies = S::kParts * W::kMetaCopies; /* of a tile row */

@@ -3,9 +3,10 @@
  *
  *     y[m][o] = sum_i (q[i][o] - z[g(i)][o]) s[g(i)][o] x[m][i]
  *
- * The cuts, the ring and the mailbox are those of wgmma_parts.cuh. A block has four warpgroups: for 128
- * outputs and every other unit, or in matrices of few tiles for 64 outputs and every fourth unit. The
- * warpgroups take turns at the tensor cores. They multiply by add_stages() (wgmma_stages.cuh).
+ * The cuts, the ring and the mailbox are those of wgmma_parts.cuh. A block has four warpgroups. Two of them
+ * multiply each unit of 128 outputs. In matrices of few tiles a unit has 64 outputs, and one warpgroup
+ * multiplies it. The warpgroups take turns at the tensor cores. They multiply by add_stages()
+ * (wgmma_stages.cuh).
  *
  *   stage  x [kTiles][kTokens][128 bytes], 128-byte swizzle; then as wgmma_parts.cuh
  *
@@ -40,7 +41,8 @@ struct Shape : ShapeOf<W, kTokens, tiles_of<W>(kTokens, kOutGroups) * kTileIn,
 #ifdef __CUDA_ARCH_FEAT_SM90_ALL /* nvcc refuses constants that the code for another chip does not use */
   static constexpr int kTiles = tiles_of<W>(kTokens, kOutGroups), kBatch = kTokens > 64 ? 1 : 2;
 #endif
-  /* Many sums need registers. So the loaders are a whole warpgroup, which gives away some of its own. */
+  /* The sums of many tokens need registers. So the loaders are a whole warpgroup, which gives up some of its
+   * registers. */
   static constexpr bool kMovesRegisters = kTokens >= 48;
   static constexpr int kThreads = kConsumers + (kMovesRegisters ? 128 : 96);
 

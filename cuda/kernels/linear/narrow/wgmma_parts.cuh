@@ -18,7 +18,8 @@
  *                          ^                                                                         |
  *   warps of a group       +--- empty: 1 a warp, 4 kOutGroups <- products <- wait full, parity t % 2 <-+
  *
- * The first two fill kEarly stages, and then wait for phase 0 of full[0]: x of the first stage.
+ * The loaders of weights and of scales fill kEarly stages, and then wait for phase 0 of full[0], that is,
+ * until x of the first stage has come.
  *
  *   named barriers   1: all consumers have written a round's sums; 2: they have read them (exchange_sums())
  *                    3: 1 / rms (planes_wgmma.cu); 4 and 5: a group's staging memory (next.cuh)
@@ -64,7 +65,7 @@ struct ShapeOf {
   static constexpr int kFitting = (kMost * 1024 - kExchangeBytes) / kStageBytes;
   /* A slot always serves the same group. If groups shared it, one could wait for phase n + 1 of `full` while
    * phase n is incomplete. That wait would end at once: phase n - 1 has the same parity. A group needs two
-   * slots, because it releases one only after it has the next. */
+   * slots, because add_stages() releases one only after it has the next. */
   static constexpr int kStages = (kFitting < 16 ? kFitting : 16) / kInGroups * kInGroups;
   /* kEarly stages of weights are loaded before x of the first stage has come. These loads slow the small
    * kernels before this one and the first x. So with at most 16 tokens they are at most 48 KB. With more
@@ -156,7 +157,8 @@ template <class S> __device__ __forceinline__ void load_weights(const PartArgs &
   });
 }
 
-/* A warp loads scales and zeros. Past the matrix it loads the last tile row's again: results are dropped. */
+/* A warp loads scales and zeros. Past the matrix it loads those of the last tile row again; the results are
+ * dropped. */
 template <class S> __device__ __forceinline__ void load_groups(const PartArgs &a, const Ring &ring) {
   typedef typename S::W W;
   constexpr int kCopies = W::kMetaCopies;

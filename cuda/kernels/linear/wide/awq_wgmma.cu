@@ -5,10 +5,10 @@
  *
  * The blocks, the ring and the epilogues are those of wgmma_tiles.cuh. A lane's bytes of a tile (16; FP8: 32)
  * are its register operand of four wgmma m64nNk16. While one wgmma runs, the lane dequantises the next 16
- * inputs into the other of two sets of registers. (With one or four warpgroups two run, and it dequantises
- * 32.) x in a stage: [kK][kTokens][128 bytes], 128-byte swizzle. Rows of x past an expert's last are another
- * expert's; their results are dropped. Weights are 4-bit integers, FP4 or FP8; the epilogue multiplies by the
- * factors of FP4 and FP8.
+ * inputs into the other of two sets of registers. (With one or four warpgroups two wgmma run, and the lane
+ * dequantises 32 inputs.) x in a stage: [kK][kTokens][128 bytes], 128-byte swizzle. Rows of x past an
+ * expert's last are another expert's; their results are dropped. Weights are 4-bit integers, FP4 or FP8; the
+ * epilogue multiplies by the factors of FP4 and FP8.
  * PRECOND  group % kBlockIn == 0; kBlockIn is 32, 64 or 128 inputs (FP4: 64, a tile with four groups); x
  *          16-byte aligned, x_stride % 8 == 0.
  * READS    from L2: weights once for every kTokens tokens, x once a tile of outputs (InPairs: two tiles). */

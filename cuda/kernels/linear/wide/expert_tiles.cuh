@@ -13,8 +13,8 @@
 #include "cuda/kernels/linear/kernel.cuh"
 
 template <int kMost_, int kFine = 16> struct ExpertTiles {
-  /* Heights of a tile in rows: the largest; the step from one height to the next; the smallest, since fewer
-   * rows take no less time. kFine: the step, and the smallest height, if kMost is at most 64. */
+  /* Heights of a tile in rows: the largest; the step from one height to the next; the smallest (fewer rows
+   * take no less time). kFine: the step, and the smallest height, if kMost is at most 64. */
   static constexpr int kMost = kMost_, kStep = kMost > 64 ? 32 : kFine, kLeast = kMost > 64 ? 64 : kFine;
   static_assert(kMost % kStep == 0 && kLeast % kStep == 0, "heights are multiples of the step");
   static constexpr int kHeights = (kMost - kLeast) / kStep + 1;

@@ -108,7 +108,7 @@ __device__ __forceinline__ void load_tiles(const Args<S> &a, const typename S::T
   });
 }
 
-/* A warp loads scales and zeros. Past the expert those of its last tile row are read again. */
+/* A warp loads scales and zeros. Past the expert it loads those of the last tile row again. */
 template <class S>
 __device__ __forceinline__ void load_groups(const Args<S> &a, const typename S::Tiles &list,
                                             const Ring &ring) {

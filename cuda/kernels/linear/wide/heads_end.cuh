@@ -5,7 +5,8 @@
  * A tile is finished in rounds of kRoundTokens tokens. The warps of both consumer warpgroups write their sums
  * of a round to shared memory. Then each warp finishes kOwn tokens, two at a time: 16 lanes share a token,
  * and lane l has dims 4 l .. 4 l + 3 and 4 l + 64 .. 4 l + 67. Rounds use two halves of the memory in turn,
- * so they need one barrier each: when a warp passes it, all have read round r - 1 and written round r.
+ * so they need one barrier each: when a warp passes the barrier of round r, all warps have read round r - 1
+ * and written round r.
  *
  *   sums  [2][kRoundTokens][128] fp32, swizzled
  *

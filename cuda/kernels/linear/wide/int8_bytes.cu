@@ -41,8 +41,8 @@ size_t workspace(const DeviceLinear *w, int n_tokens, const DeviceLimits &device
 
 /* True if tiles of 256 tokens are expected to be faster than tiles of 128. Tiles are taken in rounds, one by
  * each SM. A tile of 256 tokens takes about 1.9 times as long as one of 128; with few inputs 2.1 times,
- * because the end of a tile is most of it (H200). Pairs of blocks that share x (wgmma_tiles.cuh) are not
- * used: with tiles of 256 tokens they take 104 to 107% of the time. */
+ * because the epilogue then takes most of the time (H200). Pairs of blocks that share x (wgmma_tiles.cuh) are
+ * not used: with tiles of 256 tokens they take 104 to 107% of the time. */
 bool takes_long_tiles(const LinearArgs &args) {
   const auto rounds = [&](int tokens) {
     return ceil_div(ceil_div(args.w->n_out, Shape<128>::kRows) * ceil_div(args.n_tokens, tokens),

@@ -17,8 +17,9 @@
  *                          ^                                                              |
  *   8 consumer warps       +--- empty: 1 a warp <- products <- wait full, parity t % 2 <--+
  *
- * A warp arrives at `empty` when its products of the stage are complete, while the next stage's run. Named
- * barriers and the staging memory are those of wgmma_tiles.cuh; a warpgroup's barrier also guards its d.
+ * A warp arrives at `empty` when its products of the stage are complete. Its products of the next stage run
+ * meanwhile. Named barriers and the staging memory are those of wgmma_tiles.cuh; a warpgroup's barrier also
+ * guards its d.
  *
  * PRECOND  n_in * 2^14 < 2^31, which linear_lay_out() sees to.
  * READS    W once for every kTokens tokens, X once for every 128 outputs. */
@@ -61,9 +62,9 @@ struct Args {
 
 #ifdef __CUDA_ARCH_FEAT_SM90_ALL
 
-/* Calls work(at, n) for each part of a tile that is the block's, in order: its n steps from the cursor `at`
- * on. Whole tiles are taken in rounds: each block has one tile of a round. So blocks read the same W and x at
- * about the same time, and L2 holds all W that a round reads. */
+/* Calls work(at, n) for each tile, or part of a tile, that the block has, in order: n steps from the cursor
+ * `at` on. Whole tiles are taken in rounds: each block has one tile of a round. So blocks read the same W and
+ * x at about the same time, and L2 holds all W that a round reads. */
 template <class Work> __device__ __forceinline__ void for_each_part(const Args &a, Work work) {
   const stream_k::Work &w = a.work;
   const bool whole = w.n_blocks <= w.n_tiles;
@@ -202,7 +203,7 @@ inline size_t partial_bytes(const DeviceLimits &device) {
   return stream_k::partial_bytes(device.n_sms, S::kConsumers, S::kTokens / 2);
 }
 
-/* The least steps of a tile that is cut, and of a part of it. */
+/* Fewest steps of a tile that is cut, and of a part of such a tile. */
 constexpr int kCutSteps = 64, kPartSteps = 16;
 
 /* Tiles are cut, each into the same number of parts, only if they are at most half as many as SMs and have

@@ -7,7 +7,7 @@
  *
  * B is the largest power of 2 that divides n_in, from kLeastMixed to kMostMixed. The signs are s[k] =
  * (-1)^(bits 0 and 1, 3 and 4, 2 and 5, 6 and 7, 8 and 9 of k, each pair ANDed, then added). This is a bent
- * function of each ten bits: a constant row becomes flat, where H alone would make one outlier of it.
+ * function of the ten bits: a constant row becomes flat, where H alone would make one outlier of it.
  *
  * A tile of 256 inputs is a matrix of 16 by 16. mma multiplies it from both sides by the Hadamard matrix of
  * 16. First (H / 16) x, which cannot exceed fp16's range, is rounded to fp16. Then (H x / 16) H is made in

@@ -3,14 +3,14 @@
  *
  * The sums are fragments of groups of 8 tokens. wgmma leaves c[4 n + i] for row g (i < 2) or g + 8 of the
  * warp's 16 and for token 8 n + 2 t + i % 2, (g, t) = (lane / 4, lane % 4). The sums become rows of tokens in
- * shared memory, so every store is of 16 bytes and full lines. Code that runs once a tile is kept short:
+ * shared memory, so stores are of 16 bytes and full lines. Code that runs once a tile is kept short:
  * fetching it takes about eight cycles an instruction (LOG.md, "The end of a tile").
  *
  *   staging  [tokens][kRowBytes / 16 vectors, swizzled], of a warpgroup
  *
  *     warpgroup   sums -> staging | sync_group() | staging -> y | sync_group() | next sums -> staging
  *
- * Included by wgmma_tiles.cuh and experts_mma.cu; int8_gemm.cuh stores by it, too. */
+ * Included by wgmma_tiles.cuh and experts_mma.cu. int8_gemm.cuh calls store_groups() as well. */
 #pragma once
 
 #include "cuda/kernels/linear/kernel.cuh"
@@ -80,8 +80,8 @@ struct Halves {
   }
 };
 
-/* Rows g and g + 8 of a tile row are gate and up of an output. kDone: gate's place already holds the result
- * of any activation times up. Else SwiGLU is computed here. */
+/* Rows g and g + 8 of a tile row are gate and up of an output. kDone: gate's place already holds
+ * activation(gate) * up, from multiply_gates(). Else SwiGLU is computed here. */
 template <bool kDone> struct Gated {
   typedef __half Element;
   static constexpr int kRowBytes = 64, kRows = 16;
@@ -194,9 +194,9 @@ __device__ __forceinline__ float factor_of(const Place &p, const float *factors,
   return factors ? __ldg(factors + p.token0 + min(token, p.end - 1)) : 1.0f;
 }
 
-/* Replaces each gate by activation(gate) * up * its row's factor; with ACTIVATION_RELU a sum is gate and up.
- * The activation is a template parameter: a branch for each number would keep latencies from overlapping.
- * With branches the epilogue took a third of the time of the tile's products. */
+/* Replaces each gate by activation(gate) * up * its row's factor; with ACTIVATION_RELU each sum is both gate
+ * and up. The activation is a template parameter: a branch for each number would keep latencies from
+ * overlapping. With branches the epilogue took a third of the time of the tile's products. */
 template <Activation kActivation, int kN>
 __device__ __forceinline__ void multiply_gates(const Place &p, int first, float (&c)[4 * kN]) {
 #pragma unroll

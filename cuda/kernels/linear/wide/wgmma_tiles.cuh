@@ -17,9 +17,9 @@
  *                          ^                                                                     |
  *   consumer warps         +--- empty: 1 a warp <--- products <--- wait full, parity t % 2 <-----+
  *
- * A warp arrives at `empty` when its products of the stage are complete, while the next stage's run.
- * In pairs half of x's bytes come from the other block, and a warp arrives at `empty` of both blocks: twice
- * as many arrivals.
+ * A warp arrives at `empty` when its products of the stage are complete. Its products of the next stage run
+ * meanwhile. In pairs (InPairs) half of x's bytes come from the other block, and a warp arrives at `empty` of
+ * both blocks, so `empty` counts twice as many arrivals.
  *
  *   named barriers   1: all consumers, for sums of cut tiles (stream_k.cuh) and heads_end.cuh
  *                    2 to 5: a warpgroup, for its staging memory (tile_end.cuh)
@@ -88,7 +88,7 @@ struct ShapeOf {
   static constexpr int kStages = kStages_ < kFitting ? kStages_ : kFitting;
   static_assert(kStages > 1, "a stage is loaded while others are read");
   /* Registers of a producer and of a consumer thread. A block gets kRegisters at its start; setmaxnreg would
-   * wait forever for more. One consumer warpgroup has enough without it. */
+   * wait forever for more. A single consumer warpgroup has enough registers without setmaxnreg. */
   static constexpr int kLoadRegisters = kWarpgroups == 2 ? 40 : 32,
                        kMultiplyRegisters = kWarpgroups == 2   ? 232
                                             : kWarpgroups == 3 ? 160
@@ -137,7 +137,7 @@ struct Area {
 template <class S, bool kExperts> struct TileList {};
 template <class S> struct TileList<S, true> : ExpertTiles<S::kTokens> {};
 
-/* Calls work(area) for each part of a tile that is the block's, in order. For all lanes of a warp. */
+/* Calls work(area) for each tile, or part of a tile, that the block has. For all lanes of a warp. */
 template <class S, bool kExperts, class Work>
 __device__ __forceinline__ void for_each_area(const TileWork &a, const TileList<S, kExperts> &list,
                                               Work work) {

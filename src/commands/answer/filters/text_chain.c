@@ -20,7 +20,8 @@ static Status show(const TextChain *c, TextKind kind, const char *text, size_t s
   return c->sink->text ? c->sink->text(c->sink->user, kind, text, size, err) : STATUS_OK;
 }
 
-/* Gives text of the answer, or its end, to the code block's filter. Shows what the block gains by it. */
+/* Gives text of the answer to the code block's filter; `end`: the answer ends with this text. Shows the code
+ * that the filter adds. */
 static Status show_code(TextChain *c, const Buffer *text, bool end, Error *err) {
   Buffer *code = &c->sink->answer->code;
   const size_t before = code->size;

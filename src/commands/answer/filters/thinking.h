@@ -19,7 +19,7 @@ typedef enum {
 } ThinkingState;
 
 typedef struct {
-  const char *open, *close; /* the marks, not empty; one is NULL: no thoughts */
+  const char *open, *close; /* the marks, not empty; if one is NULL, there are no thoughts */
   ThinkingState state;
   bool begun;  /* the thought has a character that is not white space */
   Buffer held; /* text that the next piece decides on */
