@@ -275,7 +275,9 @@ static void unload_model(BackendModel *whole) {
  *   - sums are by NCCL, which a fused kernel cannot call;
  *   - a GPU cannot run the fused step, for example because fp16 does not hold its rows of a bf16 lm_head;
  *   - the GPUs' fused steps differ in the number of clusters, and every cluster contributes to a sum.
- *     With `demanded` this is an error. */
+ *     With `demanded` this is an error.
+ * A copy of lm_head in 8 bits stays only if all GPUs have one and the fused step: a pick that needs more
+ * logits than the copy left is an exchange of all GPUs. */
 static Status agree_on_decode_step(SeveralModel *loaded, bool demanded, Error *err) {
   bool kernels = loaded->parts[0]->reduce != NULL, alike = true;
   for (int i = 0; i < loaded->n_parts; i++) kernels |= loaded->parts[i]->decode_step == DECODE_KERNELS;
@@ -285,10 +287,9 @@ static Status agree_on_decode_step(SeveralModel *loaded, bool demanded, Error *e
     return error_set(err, STATUS_MODEL, "one kernel a step: not with GPUs, or parts of them, that differ");
   for (int i = 0; i < loaded->n_parts && (kernels || !alike); i++)
     loaded->parts[i]->decode_step = DECODE_KERNELS;
-  bool screens = true;
+  bool screens = alike && !kernels;
   for (int i = 0; i < loaded->n_parts; i++) screens = screens && loaded->parts[i]->screen;
-  for (int i = 0; i < loaded->n_parts && (kernels || !alike || !screens); i++)
-    fused_release_screen(loaded->parts[i]);
+  for (int i = 0; i < loaded->n_parts && !screens; i++) fused_release_screen(loaded->parts[i]);
   return STATUS_OK;
 }
 

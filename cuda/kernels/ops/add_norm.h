@@ -65,10 +65,11 @@ PEERS_FUNCTION int peers_first_row(const Peers *peers, int rank, int n_rows) {
 }
 
 enum { SPARED_BYTES = 2000000 };
-/* True if it pays that each GPU adds up only its own rows of a step's sums. From each other GPU it then
- * receives 1 / n of a part in 16 bits, 1 / n of the norm, and without `apart` 1 / n of x. Otherwise it reads
- * n - 1 whole parts. But GPUs meet twice for own rows, which takes as long as SPARED_BYTES that cross to a
- * GPU. Never before compute capability 9.0, where blocks cannot be kept resident. */
+/* True if it pays that each GPU adds up only its own rows of a step's sums. Then it receives from each other
+ * GPU 1 / n of a part in 16 bits and 1 / n of the norm (and 1 / n of x, unless `apart`). If every GPU adds up
+ * all rows, it reads the n - 1 other parts whole. For own rows the GPUs meet twice, which takes as long as
+ * sending SPARED_BYTES to a GPU: at least so many bytes have to be saved. False before compute capability
+ * 9.0, where blocks cannot be kept resident. */
 bool peers_own_rows_pay(const Peers *peers, int hidden, int n_rows, bool apart);
 
 /* Before the sums of a step: *first_tag += n_sums. PRECOND n_sums is even, and all tags of the step are
@@ -82,11 +83,12 @@ Status peers_gather_logits(const Peers *peers, int sum, int n_rows, cudaStream_t
  * ops_rms_norm() of x, unless next_weight is NULL. x and y fp32 [n_tokens][n], weights fp32 [n], scalar a
  * number on the device (NULL: 1), out fp16 [n_tokens][out_stride]. With peers y is this GPU's part of sum
  * number `sum` of the step, n % 4 == 0 and n <= WIDEST_SUM; without peers weight is not NULL.
- * own_rows: with more than pushed_rows rows each GPU sums only its own (peers_first_row()). It stores the
- * results in peers->x and peers->h of all GPUs; x and out are this GPU's entries there. The parts of the next
- * sum's parity are overwritten. PRECOND pushed_rows > 1. With `apart` only
- * norms go to the other GPUs, and their x stays out of date. A later call with as many rows, with own_rows
- * and without `apart`, brings their x up to date. */
+ * own_rows: with more than pushed_rows rows each GPU sums only its own (peers_first_row()). The other GPUs'
+ * parts of a row are rounded to 16 bits, so the row's bits depend on which GPU sums it. That GPU stores the
+ * results in peers->x and peers->h of all GPUs; x and out are its own entries there. The parts of the next
+ * sum's parity are overwritten. With `apart` only norms go to the other GPUs, and their x stays out of date.
+ * A later call with as many rows, with own_rows and without `apart`, brings their x up to date. PRECOND of
+ * own_rows: pushed_rows > 1. */
 typedef struct {
   const float *y, *weight, *scalar, *next_weight;
   float eps, next_eps;

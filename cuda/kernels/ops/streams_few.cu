@@ -134,7 +134,7 @@ template <class T> __global__ void __launch_bounds__(kThreads) down_kernel(FewMi
       const float sum = warp_sum(dots[r]);
       if (lane == 0) sums[r][threadIdx.x / 32] = sum;
     }
-    __syncthreads(); /* the next row writes sums[] after the barrier of find_inverses() */
+    __syncthreads(); /* for sums[], which the next row writes after another barrier (find_inverses()) */
     if (threadIdx.x < kOut) {
       float sum = 0;
       for (int i = 0; i < kWarps; i++) sum += sums[threadIdx.x][i];

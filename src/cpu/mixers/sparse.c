@@ -155,7 +155,7 @@ static int select_positions(const BackendState *state, int layer, int row, int n
   const int n_seen = state->positions[row] + 1, n_blocks = n_seen / indexer->block,
             n_chosen = indexer->budget / indexer->block;
   int n = 0, ties = n_chosen;
-  float least = -1; /* no score is below 0 */
+  float least = -1; /* read only if n_blocks > n_chosen, which sets it */
   if (n_blocks > n_chosen) {
     score_blocks(state, layer, &kv, row, n_blocks, n_threads, scores);
     for (int b = 0; b < n_blocks; b++) {

@@ -361,8 +361,8 @@ static Status parse_two_ropes(const ConfigReader *r, const Architecture *arch, M
   if (has(arch, LOCAL_THETA))
     TRY(reader_double(r, "rope_local_base_freq", 1, 1e18, local_theta, &local_theta));
   TRY(check_common_part(r, arch, &full, &local));
-  /* The default of partial_rotary_factor is 1. It is rotary_part (unless that is 0) for both ropes with
-   * BOTH_ROTARY, and for the rope of full attention if full.object is NULL. */
+  /* partial_rotary_factor defaults to rotary_part, if that is not 0, for both ropes with BOTH_ROTARY and for
+   * the rope of full attention if full.object is NULL. In all other cases it defaults to 1. */
   const bool both = has(arch, BOTH_ROTARY);
   const double part = arch->rotary_part != 0 && (both || !full.object) ? arch->rotary_part : 1;
   TRY(parse_rotary_dim(&full, &full, arch, part, config, &config->rope));
