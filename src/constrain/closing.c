@@ -443,8 +443,9 @@ static const Example *example_of(Machine *m, Lang keys, uint32_t n) {
 }
 
 /* The Closing of the frame after a member with a new key of `keys` that no keyword of any schema names. Named
- * keys may have another effect. *named gets those with which a member may begin. */
-static Closing with_other_key(Machine *m, const Frame *frame, Lang keys, Lang *named) {
+ * keys may have another effect. *named gets those with which a member may begin, and *best the best Closing
+ * after one of them, if it is better than *best. */
+static Closing with_other_key(Machine *m, const Frame *frame, Lang keys, Lang *named, Closing *best) {
   Langs *l = &m->set->langs;
   char key[24];
   for (int i = 0; keys == lang_any_text(l); i++) {
@@ -460,6 +461,7 @@ static Closing with_other_key(Machine *m, const Frame *frame, Lang keys, Lang *n
     const Closing closing = with_member(m, frame, example->bytes, example->size);
     if (!is_named) return closing;
     if (closing != CLOSE_NEVER) *named = lang_or(l, *named, lang_literal(l, example->bytes, example->size));
+    *best = better(*best, closing);
   }
   return CLOSE_UNSURE;
 }
@@ -504,8 +506,7 @@ static Closing search_object(Machine *m, const Frame *frame) {
       best = better(best, with_key(m, frame, found.keys[i]));
   for (uint32_t cell = 0; found.wants_more && cell < 1u << found.n_langs && best != CLOSE_SURE; cell++) {
     Lang named = LANG_NONE;
-    best = better(best, with_other_key(m, frame, cell_lang(m, &found, cell, LANG_ALL), &named));
-    if (named != LANG_NONE) best = CLOSE_SURE;
+    best = better(best, with_other_key(m, frame, cell_lang(m, &found, cell, LANG_ALL), &named, &best));
   }
   return best;
 }
@@ -524,7 +525,8 @@ static Lang unnamed_keys(Machine *m, const Frame *frame, const Mentioned *found,
     const Lang within = cell_lang(m, found, cell, unnamed);
     if (!lang_is_alive(l, within)) continue;
     Lang named = LANG_NONE;
-    const bool may = with_other_key(m, frame, within, &named) != CLOSE_NEVER;
+    Closing best = CLOSE_NEVER;
+    const bool may = with_other_key(m, frame, within, &named, &best) != CLOSE_NEVER;
     *all &= may;
     made = lang_or(l, made, may ? within : named);
   }

@@ -8,7 +8,6 @@
 #include "quantize/refine.h"
 
 #include <math.h>
-#include <stdlib.h>
 #include <string.h>
 
 #include "base/half.h"
@@ -172,28 +171,25 @@ static void take_levels(const Part *p, bool back) {
 static double refine_chunk(const Work *of, int first, int n_rows, float *scratch) {
   const size_t n_in = (size_t)of->weights->n_in, n_groups = n_in / (size_t)of->weights->group;
   Part p = {.of = of, .first = first, .n_rows = n_rows, .n_in = n_in, .n_groups = n_groups};
-  p.levels = scratch;
+  p.factor = (double *)scratch;
+  p.levels = scratch + 2 * n_groups * (n_groups + 2);
   p.slopes = p.levels + CHUNK * n_in;
   p.products = p.slopes + CHUNK * n_in;
   p.a = p.products + CHUNK * n_in;
   p.b = p.a + SOLVED * n_groups * n_groups;
-  p.factor = malloc(n_groups * (n_groups + 2) * sizeof *p.factor);
   take_levels(&p, false);
   for (int i = 0; i < of->recipe->refinements; i++) {
-    if (p.factor) fit_scales(&p);
+    fit_scales(&p);
     make_slopes(&p);
     sweep(&p);
   }
-  if (p.factor) fit_scales(&p);
+  fit_scales(&p);
   take_levels(&p, true);
-  const bool solved = p.factor != NULL;
-  free(p.factor);
-  return solved ? 0 : 1;
+  return 0;
 }
 
 Status matrix_refine(const Work *work, Error *err) {
-  const size_t n_in = (size_t)work->weights->n_in, n_groups = n_in / (size_t)work->weights->group;
-  double failures;
-  TRY(run_chunks(work, 3 * CHUNK * n_in + SOLVED * n_groups * (n_groups + 1), refine_chunk, &failures, err));
-  return failures == 0 ? STATUS_OK : error_set(err, STATUS_FAILED, "out of memory: scales of groups");
+  const size_t n_in = (size_t)work->weights->n_in, n_groups = n_in / (size_t)work->weights->group,
+               factor = 2 * n_groups * (n_groups + 2), sums = SOLVED * n_groups * (n_groups + 1);
+  return run_chunks(work, factor + 3 * CHUNK * n_in + sums, refine_chunk, NULL, err);
 }

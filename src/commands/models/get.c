@@ -2,7 +2,7 @@
  * itself never uses the network.   Called by: main.c through the command table. */
 #include <errno.h>
 #include <signal.h>
-#include <stdlib.h>
+#include <stdio.h>
 #include <string.h>
 #include <sys/wait.h>
 #include <unistd.h>
@@ -13,25 +13,6 @@
 #include "commands/models/hub.h"
 
 enum { NOT_FOUND = 127 };
-
-/* Takes "NAME@REVISION" apart; *revision is NULL without one. */
-static Status read_name(const char *text, char *name, size_t size, const char **revision, Error *err) {
-  static const char letters[] =
-      "abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ0123456789._-/"; /* those of huggingface.co */
-  const char *at = strchr(text, '@');
-  const size_t length = at ? (size_t)(at - text) : strlen(text);
-  *revision = at ? at + 1 : NULL;
-  const bool well_formed = length > 0 && length < size && strspn(text, letters) >= length && *text != '-' &&
-                           *text != '.' && *text != '/' && text[length - 1] != '/' &&
-                           memchr(text, '/', length) == memrchr(text, '/', length) &&
-                           !(at && (!at[1] || at[1] == '-'));
-  if (!well_formed)
-    return error_set(err, STATUS_USAGE, "\"%s\" is no name on Hugging Face, expected one like " HUB_EXAMPLE,
-                     text);
-  memcpy(name, text, length);
-  name[length] = 0;
-  return STATUS_OK;
-}
 
 /* Runs a program with auk's own streams and waits; meanwhile interrupts are for the program alone. */
 static int run_program(char *const argv[]) {
@@ -74,23 +55,26 @@ static Status check(const char *name, Error *err) {
 
 static Status run(CommandCall *call, Error *err) {
   static const char *const programs[] = {"hf", "huggingface-cli"}; /* hf and its older name */
-  char name[512];
-  const char *revision;
   int how = NOT_FOUND;
   if (call->n_operands == 0)
     return error_set(
         err, STATUS_USAGE,
         "which model? auk get Qwen/Qwen3-0.6B suits a CPU, Qwen/Qwen3-4B-AWQ a GPU of 8 GB, " HUB_EXAMPLE
         " one of 12 GB, openai/gpt-oss-20b 16 GB, Qwen/Qwen3-32B-AWQ 24 GB");
-  TRY(read_name(call->operands[0], name, sizeof name, &revision, err));
+  if (!hub_is_name(call->operands[0]))
+    return error_set(err, STATUS_USAGE, "\"%s\" is no name on Hugging Face, expected one like " HUB_EXAMPLE,
+                     call->operands[0]);
+  const char *const at = strchr(call->operands[0], '@');
+  char name[128]; /* longer than any name */
+  snprintf(name, sizeof name, "%.*s", (int)strcspn(call->operands[0], "@"), call->operands[0]);
   for (int i = 0; i < 2 && how == NOT_FOUND; i++) {
     char *argv[] = {(char *)programs[i],
                     (char *)"download",
                     name,
                     (char *)"--exclude",
                     (char *)OTHER_FOLDERS,
-                    revision ? (char *)"--revision" : NULL,
-                    (char *)revision,
+                    at ? (char *)"--revision" : NULL,
+                    at ? (char *)at + 1 : NULL,
                     NULL};
     how = run_program(argv);
   }

@@ -60,6 +60,11 @@ static bool read_name(const char *text, HubName *out) {
          (!out->revision || is_revision(out->revision));
 }
 
+bool hub_is_name(const char *text) {
+  HubName name;
+  return read_name(text, &name);
+}
+
 /* --- the cache */
 
 /* Formats a path in new memory. */

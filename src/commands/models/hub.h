@@ -9,10 +9,15 @@
  * $XDG_CACHE_HOME/huggingface/hub, else ~/.cache/huggingface/hub: the first whose variable is set. */
 #pragma once
 
+#include <stdbool.h>
+
 #include "base/status.h"
 
 /* A model that runs on most machines, for messages about fetching one. */
 #define HUB_EXAMPLE "Qwen/Qwen3-8B-AWQ"
+
+/* True if the text is a name as above, with parts that huggingface.co allows. */
+bool hub_is_name(const char *text);
 
 /* HUB in new memory; *path is NULL if the environment names no place. */
 Status hub_directory(char **path, Error *err);
