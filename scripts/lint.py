@@ -1,7 +1,8 @@
 """lint.py - what every source file must hold, checked in a few seconds.
 
-usage: lint.py            from anywhere in the repository; called by `make lint`
+usage: lint.py [CHECK...]    from anywhere in the repository; called by `make lint`
 
+Without names all checks run; "lint.py includes format" runs check_includes() and check_format().
 Each check below is a function that yields one "FILE:LINE: what is wrong" for each offence; its first docstring line
 says what it checks. Tools that are not installed are skipped by name. The last line is
 "N passed, N failed, N skipped".
@@ -494,6 +495,11 @@ def main():
     checks = [check_includes, check_circles, check_environment, check_quiet, check_length, check_pragmas,
               check_functions, check_parameters, check_words, check_comments, check_names, check_callers, check_pages,
               check_figures, check_python, check_format, check_shell, check_cppcheck]
+    named = ["check_" + name for name in sys.argv[1:]]
+    unknown = set(named) - {check.__name__ for check in checks}
+    if unknown:
+        sys.exit(f"lint.py: no {', no '.join(sorted(unknown))}()")
+    checks = [check for check in checks if not named or check.__name__ in named]
     pool = concurrent.futures.ThreadPoolExecutor(len(checks))  # tools run beside what Python reads
     for check, run_of in [(check, pool.submit(lambda check: list(check()), check)) for check in checks]:
         says = check.__doc__.splitlines()[0]
