@@ -356,7 +356,7 @@ static Status cuda_norm_qkv_rope_append(BackendState *s, TokenRange span, int la
     if (done) return STATUS_OK;
   }
   TRY(rows_append(s, layer, n_rows, err));
-  if (c->parallel_norms) TRY(residual_norm_input(s, mlp_input_norm(l), n_rows, err));
+  if (c->parallel == PARALLEL_TWO_NORMS) TRY(residual_norm_input(s, mlp_input_norm(l), n_rows, err));
   return c->indexer.block > 0 ? index_keys(s, layer, n_rows, err) : STATUS_OK;
 }
 

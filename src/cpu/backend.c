@@ -484,7 +484,7 @@ static Status cpu_norm_qkv_rope_append(BackendState *state, TokenRange range, in
   if (gate_in_q) split_queries(state, range.n_tokens, layer);
   cpu_rotate_queries(state, range, layer);
   if (!config_layer(config, layer).shares_kv) cpu_append(state, range, layer);
-  if (config->parallel_norms)
+  if (config->parallel == PARALLEL_TWO_NORMS)
     cpu_normalised(state, range.n_tokens, weights->mlp_norm, weights->mlp_norm_bias);
   return STATUS_OK;
 }

@@ -560,7 +560,7 @@ TEST(models_it_is_not_for_are_told_why) {
   REFUSED_WITH(model, c->logit_divisor, 8, "divided");
   REFUSED_WITH(model, c->residual_scale, 0.5, "what layers add times 0.5");
   REFUSED_WITH(model, c->norm, NORM_CENTRED, "norms that subtract the mean");
-  REFUSED_WITH(model, c->parallel, true, "beside attention");
+  REFUSED_WITH(model, c->parallel, PARALLEL_ONE_NORM, "beside attention");
   REFUSED_WITH(model, c->head_bias, true, "output head");
   REFUSED_WITH(model, c->altup.n, 4, "several residual streams");
   REFUSED_WITH(model, c->gate_scale, 0.5, "gates of MLPs times 0.5");

@@ -60,7 +60,7 @@ TEST(every_architecture_has_its_kernels) {
   TAKEN(attention_scale, 0.1);
   TAKEN(residual_scale, 0.22);
   TAKEN(norm, NORM_CENTRED);
-  TAKEN(parallel, true);
+  TAKEN(parallel, PARALLEL_ONE_NORM);
   TAKEN(norm, NORM_CENTRED_BIAS);
   TAKEN(head_bias, true);
   TAKEN(gate_scale, 0.5);

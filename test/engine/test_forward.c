@@ -128,7 +128,7 @@ TEST_WITH(reset, NULL, rows_without_logits_end_within_the_last_layer) {
       {{.n_layers = 2},
        {.n_tokens = 3, .n_logit_rows = 1, .only_logits = true, .taps = &taps},
        "eqaogdtqaogdl"},
-      {{.n_layers = 2, .parallel = true},
+      {{.n_layers = 2, .parallel = PARALLEL_ONE_NORM},
        {.n_tokens = 3, .n_logit_rows = 1, .only_logits = true},
        "eqaogdqaogdl"},
   };

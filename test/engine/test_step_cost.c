@@ -136,7 +136,7 @@ TEST(windows_hide_what_is_far) {
                3 * (products - end) + (3 + 4 + 5 + 3 + 4 + 4) * seen);
   /* An MLP beside attention reads h of every row: nothing of the last layer can be left out. */
   Model beside = model;
-  beside.config.parallel = true;
+  beside.config.parallel = PARALLEL_ONE_NORM;
   assert_equal(step_cost(&beside, KV_F16, 2, 2, 0).flop, 2 * products + (3 + 4 + 3 + 4) * seen);
   /* In chunks of 4 the tenth token sees one before it, and the first of a chunk none. */
   windows[1] = (LayerConfig){.chunk = 4};

@@ -220,7 +220,7 @@ TEST(each_thing_that_a_config_says_beyond_it_is_named) {
   CANNOT_HOLD(c->attention_scale *= 2, "scores times ");
   CANNOT_HOLD(c->residual_scale = 0.5, "what layers add times 0.5");
   CANNOT_HOLD(c->norm = NORM_CENTRED, "norms that subtract the mean");
-  CANNOT_HOLD(c->parallel = true, "the gated product beside attention");
+  CANNOT_HOLD(c->parallel = PARALLEL_ONE_NORM, "the gated product beside attention");
   CANNOT_HOLD(c->head_bias = true, "an output head with a bias");
   CANNOT_HOLD(c->altup.n = 2, "several residual streams");
   CANNOT_HOLD(c->gate_scale = 0.5, "gates of MLPs times 0.5");

@@ -57,7 +57,7 @@ static Status put_arithmetic(JsonWriter w, const Model *model) {
   TRY(put_double(w, "clip_qkv", config->qkv_clip));
   TRY(json_put_bool(w, "lm_head_bias", config->head_bias));
   TRY(json_put_bool(w, "parallel_mlp", config->parallel));
-  TRY(json_put_bool(w, "parallel_norms", config->parallel_norms));
+  TRY(json_put_bool(w, "parallel_norms", config->parallel == PARALLEL_TWO_NORMS));
   TRY(json_put_bool(w, "norm_plus_one", norms_plus_one(config)));
   TRY(json_put_bool(w, "v_norm", config->v_norm));
   TRY(json_put_int(w, "v_head_dim", config->value_dim));

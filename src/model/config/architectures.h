@@ -93,9 +93,9 @@ typedef enum {
   /* Traits from here on have no member in config.json. A trait without a comment sets the bool of ModelConfig
    * that has the same name. */
   QKV_BIAS,
-  BIASED, /* the default of ATTENTION_BIAS, MLP_BIAS, USE_BIAS and HEAD_BIAS */
-  PARALLEL,
-  PARALLEL_NORMS, /* sets parallel_norms where `parallel` is true */
+  BIASED,         /* the default of ATTENTION_BIAS, MLP_BIAS, USE_BIAS and HEAD_BIAS */
+  PARALLEL,       /* sets `parallel` to PARALLEL_ONE_NORM */
+  PARALLEL_NORMS, /* sets it to PARALLEL_TWO_NORMS where layers are parallel */
   NORMS_PLAIN,
   EMBEDDING_NORM,
   QK_NORM_PLAIN,

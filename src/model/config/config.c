@@ -263,7 +263,6 @@ static Status parse_arithmetic(const ConfigReader *r, const Architecture *arch, 
     size_t member; /* a bool of ModelConfig */
   } copied[] = {
       /* clang-format off */
-      {PARALLEL,           offsetof(ModelConfig, parallel)},
       {EMBEDDING_NORM,     offsetof(ModelConfig, embedding_norm)},
       {NORMS_PLAIN,        offsetof(ModelConfig, norms_plain)},
       {QK_NORM_PLAIN,      offsetof(ModelConfig, qk_norm_plain)},
@@ -275,14 +274,13 @@ static Status parse_arithmetic(const ConfigReader *r, const Architecture *arch, 
   };
   for (size_t i = 0; i < sizeof copied / sizeof *copied; i++)
     *(bool *)((char *)config + copied[i].member) = has(arch, copied[i].trait);
-  bool post_norm = true, qk_norm = true;
+  bool post_norm = true, qk_norm = true, parallel = has(arch, PARALLEL);
   if (has(arch, POST_NORM)) TRY(reader_bool(r, "use_post_norm", true, &post_norm));
   if (has(arch, OFF_ONLY)) TRY(reader_expect_bool(r, "use_sliding_window", false));
   if (has(arch, OFF_ONLY)) TRY(reader_refuse_given(r, "clip_qkv"));
   if (has(arch, CLIP)) TRY(parse_cap(r, "clip_qkv", 0, &config->qkv_clip));
-  if (has(arch, PARALLEL_KEY))
-    TRY(reader_bool(r, "use_parallel_residual", config->parallel, &config->parallel));
-  config->parallel_norms = config->parallel && has(arch, PARALLEL_NORMS);
+  if (has(arch, PARALLEL_KEY)) TRY(reader_bool(r, "use_parallel_residual", parallel, &parallel));
+  if (parallel) config->parallel = has(arch, PARALLEL_NORMS) ? PARALLEL_TWO_NORMS : PARALLEL_ONE_NORM;
   if (has(arch, QK_LAYERNORM)) TRY(reader_bool(r, "qk_layernorm", false, &qk_norm));
   if (arch->off_key) TRY(reader_expect_bool(r, arch->off_key, false));
   if (has(arch, USE_QK_NORM)) TRY(reader_bool(r, "use_qk_norm", has(arch, QK_NORM_USUAL), &qk_norm));

@@ -70,6 +70,11 @@ typedef enum { LAYER_ATTENTION, LAYER_DELTA, LAYER_CONV, LAYER_MLP_ALONE, N_LAYE
  * before these are added to the residual stream. NORM_AROUND: at inputs and outputs. */
 typedef enum { NORM_BEFORE, NORM_AROUND, NORM_AFTER } NormPlacement;
 
+/* Parallel layers add the outputs of attention and of the MLP to the same x. PARALLEL_ONE_NORM: the MLP reads
+ * attention's input, so there is no mlp_norm. PARALLEL_TWO_NORMS: it reads mlp_norm of the x that attn_norm
+ * reads. */
+typedef enum { NOT_PARALLEL, PARALLEL_ONE_NORM, PARALLEL_TWO_NORMS } ParallelMlp;
+
 /* Norms of x. NORM_RMS: RMSNorm times weight. NORM_PLUS_ONE: times 1 + weight; NORM_PLUS_ONE_INSIDE: in all
  * norms but the last (Muse Glimmer). Centred norms subtract the mean first: NORM_CENTRED is LayerNorm without
  * a bias, NORM_CENTRED_BIAS has a bias, NORM_CENTRED_PLUS_ONE also multiplies by 1 + weight (Nemotron).
@@ -448,10 +453,9 @@ typedef struct {
 
   NormKind norm;
   NormPlacement norms;
+  ParallelMlp parallel;
   bool norms_plain;     /* norms of x have no weights: the loader makes weights of 1 */
   bool head_bias;       /* lm_head has a bias */
-  bool parallel;        /* the MLP reads attention's input, and both outputs are added: no mlp_norm */
-  bool parallel_norms;  /* with `parallel`: the MLP reads mlp_norm of the x that attn_norm reads */
   bool embedding_norm;  /* embeddings are normalised, without weights */
   double post_norm_eps; /* epsilon of the norms after attention and MLP; 0: norm_eps */
   QkNorm qk_norm;
@@ -539,10 +543,6 @@ static inline bool layer_has(LayerConfig own, LayerKind kind) {
 static inline bool norms_plus_one(const ModelConfig *config) {
   return config->norm == NORM_PLUS_ONE || config->norm == NORM_PLUS_ONE_INSIDE ||
          config->norm == NORM_CENTRED_PLUS_ONE;
-}
-/* True if the MLP reads the output of attn_norm, and has no norm of its own. */
-static inline bool mlp_shares_norm(const ModelConfig *config) {
-  return config->parallel && !config->parallel_norms;
 }
 static inline bool norms_are_centred(const ModelConfig *config) {
   return config->norm >= NORM_CENTRED;

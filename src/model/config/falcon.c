@@ -4,19 +4,18 @@
 #include "model/config/architectures.h"
 
 Status config_parse_falcon(const ConfigReader *r, const Architecture *arch, ModelConfig *config) {
-  bool is_new, one_kv_head;
+  bool is_new, one_kv_head, parallel;
   int n_norms;
   TRY(reader_expect_bool(r, "alibi", false));
   TRY(reader_bool(r, "new_decoder_architecture", false, &is_new));
   TRY(reader_bool(r, "multi_query", true, &one_kv_head));
-  TRY(reader_bool(r, "parallel_attn", true, &config->parallel));
+  TRY(reader_bool(r, "parallel_attn", true, &parallel));
   TRY(reader_bool(r, "bias", false, &config->o_bias));
   TRY(reader_int(r, "num_kv_heads", 1, MAX_HEADS, config->n_heads, &config->n_kv_heads));
   TRY(reader_int(r, "num_ln_in_parallel_attn", 1, 2, 2, &n_norms));
   config->qkv_bias = config->mlp_bias = config->o_bias;
-  config->parallel |= is_new;
-  config->parallel_norms = is_new && n_norms == 2;
-  if (!config->parallel_norms) { /* NULL: Llama's names */
+  if (parallel || is_new) config->parallel = is_new && n_norms == 2 ? PARALLEL_TWO_NORMS : PARALLEL_ONE_NORM;
+  if (config->parallel != PARALLEL_TWO_NORMS) { /* NULL: Llama's names */
     TensorNames *names = &config->names;
     names->attn_norm = names->mlp_norm = names->attn_norm_bias = names->mlp_norm_bias = NULL;
   }
