@@ -59,7 +59,7 @@ typedef struct {
        *   LAYER_CONV             in
        *   LAYER_DELTA            b, a, qkv, z
        *     Mamba-2              a, qkv, z
-       *     by_channel           b, qkv, z, a
+       *     RULE_KIMI            b, qkv, z, a
        *     with a gate_rank     b, qkv, z_in, a_in
        *   with delta_beside      those of LAYER_DELTA, then q, k, v */
       DeviceProjections qkv;

@@ -22,10 +22,9 @@ typedef enum {
   AROUND,    /* own->norms is NORM_AROUND */
   QUERY_LATENT,
   INTERLEAVED, /* delta.form is DELTA_INTERLEAVED */
-  APART, /* DELTA_APART, in LAYER_DELTA; the next three: in any layer, with gate_rank, by_channel, both */
-  APART_LOW_RANK,
-  APART_BY_CHANNEL,
-  APART_BOTH,
+  APART,       /* DELTA_APART, in LAYER_DELTA */
+  KIMI,        /* delta.rule is RULE_KIMI */
+  LOW_RANK,    /* delta has a gate_rank */
   FUSED_DELTA, /* the delta rule's matrices are one */
 } When;
 
@@ -48,9 +47,8 @@ static bool is(const ModelConfig *config, const LayerConfig *own, When when) {
   case INTERLEAVED: return delta->form == DELTA_INTERLEAVED;
   case FUSED_DELTA: return config->fused == FUSES_DELTA;
   case APART: return delta->form == DELTA_APART && own->kind == LAYER_DELTA;
-  case APART_LOW_RANK: return delta->form == DELTA_APART && delta->gate_rank > 0;
-  case APART_BY_CHANNEL: return delta->form == DELTA_APART && delta->by_channel;
-  case APART_BOTH: return delta->form == DELTA_APART && delta->by_channel && delta->gate_rank > 0;
+  case KIMI: return delta->rule == RULE_KIMI;
+  case LOW_RANK: return delta->gate_rank > 0;
   }
   return false;
 }
@@ -97,12 +95,12 @@ static const NameRow other_linears[] = { /* a tensor's first row whose condition
   { LAYER_O,         CONV,             0, "conv.out_proj"            },
   { LAYER_DELTA_QKV, APART,            0, "linear_attn.q_proj"       },
   { LAYER_DELTA_QKV, INTERLEAVED,      0, "linear_attn.in_proj_qkvz" },
-  { LAYER_DELTA_Z,   APART_LOW_RANK,   0, "linear_attn.g_b_proj"     },
+  { LAYER_DELTA_Z,   LOW_RANK,         0, "linear_attn.g_b_proj"     },
   { LAYER_DELTA_Z,   APART,            0, "linear_attn.g_proj"       },
   { LAYER_DELTA_B,   APART,            0, "linear_attn.b_proj"       },
   { LAYER_DELTA_B,   INTERLEAVED,      0, "linear_attn.in_proj_ba"   },
-  { LAYER_DELTA_A,   APART_BOTH,       0, "linear_attn.f_b_proj"     },
-  { LAYER_DELTA_A,   APART_BY_CHANNEL, 0, "linear_attn.f_proj"       },
+  { LAYER_DELTA_A,   LOW_RANK,         0, "linear_attn.f_b_proj"     },
+  { LAYER_DELTA_A,   KIMI,             0, "linear_attn.f_proj"       },
   { LAYER_DELTA_A,   APART,            0, "linear_attn.a_proj"       },
 };
 static const NameRow other_vectors[] = {

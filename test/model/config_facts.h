@@ -79,7 +79,7 @@ static const Member members_of_config[] = {
   C(names.embedding), C(names.body), C(names.head),
   C(latent.kv_rank), C(latent.q_rank), C(latent.nope_dim), C(latent.rope_dim), C(latent.value_dim),
   C(delta.n_key_heads), C(delta.n_value_heads), C(delta.key_dim), C(delta.value_dim), C(delta.conv),
-  C(delta.form, "as_one interleaved apart"), C(delta.rule, "gated_delta mamba2"), C(delta.by_channel),
+  C(delta.form, "as_one interleaved apart"), C(delta.rule, "gated_delta kimi mamba2"),
   C(delta.log_bound), C(delta.gate_rank), C(delta.doubles_beta), C(delta.norm_eps),
   C(delta.gate_is_sigmoid), C(delta.conv_bias), C(delta.biases), C(delta.least_step),
   C(delta.largest_step), C(delta.no_norm), C(delta.z_scale), C(delta.a_scale), C(delta.out_scale),

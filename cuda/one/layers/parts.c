@@ -6,7 +6,7 @@
 enum { N_INPUTS = 17, AT_A = 1 };
 /* The matrices (HELD_JOINED or HELD_APART) of each DeviceLayer.joined, in the order of outputs. Each list
  * ends with N_LAYER_LINEARS. In JOINED_INPUTS delta_b and delta_a come first. If these two form a separate
- * matrix, the delta rule's kernels of few tokens compute its product, too (delta.h). With by_channel delta_a
+ * matrix, the delta rule's kernels of few tokens compute its product, too (delta.h). With RULE_KIMI delta_a
  * comes after delta_z. */
 static const int joined[N_JOINED][N_INPUTS + 1] = {
     [JOINED_INPUTS] = {LAYER_DELTA_B, [AT_A] = LAYER_DELTA_A, LAYER_DELTA_QKV, LAYER_DELTA_K, LAYER_DELTA_V,
@@ -29,7 +29,7 @@ int parts_joined(const ModelConfig *config, int layer, const ModelLayer *from, i
   for (int i = 0; joined[which][i] < N_LAYER_LINEARS; i++) {
     const int linear = joined[which][i];
     if (!layer_linear_exists(config, layer, linear) || parts_are_apart(config, linear) ||
-        (linear == LAYER_DELTA_A && config->delta.by_channel != (i > AT_A)))
+        (linear == LAYER_DELTA_A && (config->delta.rule == RULE_KIMI) != (i > AT_A)))
       continue;
     out[n++] = layer_linear(from, linear);
     const bool more = linear == LAYER_DELTA_QKV || linear == LAYER_CONV_IN;

@@ -16,7 +16,7 @@ DeltaPlaces delta_places(const DeltaConfig *delta) {
 }
 
 int delta_decays(const DeltaConfig *delta) {
-  return delta->n_value_heads * (delta->by_channel ? delta->key_dim : 1);
+  return delta->n_value_heads * (delta->rule == RULE_KIMI ? delta->key_dim : 1);
 }
 
 int delta_norm_width(const DeltaConfig *delta) {
@@ -200,7 +200,8 @@ Status config_parse_channel_delta(const ConfigReader *r, const Architecture *arc
   delta->n_value_heads = delta->n_key_heads;
   delta->value_dim = delta->key_dim;
   delta->form = DELTA_APART;
-  delta->by_channel = delta->gate_is_sigmoid = true;
+  delta->rule = RULE_KIMI;
+  delta->gate_is_sigmoid = true;
   for (int i = 0; kimi && i < config->n_layers; i++) config->layers[i].rope = ROPE_NONE;
   if (config_count_layers(config, LAYER_DELTA, config->n_layers) == 0) config->delta = (DeltaConfig){0};
   return check_activation(r, config);
