@@ -114,7 +114,8 @@ static const char *unsupported_experts(const Model *model, int layer) {
       (router != DTYPE_F16 && router != DTYPE_BF16))
     return "a router that is not fp16 or bf16";
   if (e->shared_width == 0) return NULL;
-  if (e->shared_gate && (gate->kind != LINEAR_DENSE || gate->dtype != router || gate->bias.data))
+  if (e->shared_output == SHARED_GATED &&
+      (gate->kind != LINEAR_DENSE || gate->dtype != router || gate->bias.data))
     return "a gate beside experts that is not of the router's type";
   for (size_t i = 0; i < sizeof shared / sizeof *shared; i++)
     if (group_of(shared[i]) != step_group(model) || shared[i]->bias.data)
@@ -172,7 +173,7 @@ static const char *unsupported_latent(const ModelConfig *c) {
   if (e->score != SCORE_SIGMOID || !e->choice_bias || e->n_groups != 1 || e->biases || e->latent > 0 ||
       e->norms != EXPERTS_NO_NORMS || e->scales_input)
     return "experts of another kind than GLM-4.7-Flash's beside latent attention";
-  if (e->shared_width != e->width || e->shared_gate || e->halves_shared)
+  if (e->shared_width != e->width || e->shared_output != SHARED_WHOLE)
     return "experts without an MLP of their width beside them";
   return NULL;
 }
@@ -190,7 +191,7 @@ static const char *unsupported_sizes(const ModelConfig *c) {
   if (!hybrid) return NULL;
   if (e->n_experts > 0 && e->shared_width != e->width)
     return "experts without an MLP of their width beside them";
-  if (e->n_experts > 0 && !e->shared_gate) return "an MLP beside experts without a gate";
+  if (e->n_experts > 0 && e->shared_output != SHARED_GATED) return "an MLP beside experts without a gate";
   if (c->rope.rotary_dim != STEP_ROTARY_DIM) return "a rope over a part of the head that is not 64";
   if (c->attn_gate != ATTN_GATE_IN_Q || c->qk_norm != QK_NORM_HEADS)
     return "heads of 256 without gates and norms";

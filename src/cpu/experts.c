@@ -263,12 +263,11 @@ static void finish_row(BackendState *state, int row, int layer) {
   if (weights->expert_post_norm)
     loaded->kernels->rms_norm(sum, weights->expert_post_norm, hidden, post_eps, sum);
   if (weights->down.linear) {
-    float factor = 1;
+    float factor = config->experts.shared_output == SHARED_HALVED ? 0.5f : 1;
     if (weights->shared_gate.linear) {
       factor = state->shared_gates[row];
       loaded->kernels->sigmoid(&factor, 1);
     }
-    if (config->experts.halves_shared) factor *= 0.5f;
     if (weights->shared_post_norm)
       loaded->kernels->rms_norm(beside, weights->shared_post_norm, hidden, post_eps, beside);
     for (int c = 0; c < hidden; c++) sum[c] += factor * beside[c];

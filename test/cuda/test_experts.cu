@@ -656,7 +656,7 @@ static void check_router_once(const ExpertConfig &c, int hidden, WeightType type
   call.invariant = invariant;
   call.slice_floats = (size_t)(c.n_experts + 1) * 16;
   CHECK(cudaMalloc((void **)&call.slices, n_tokens * call.slice_floats * sizeof(float)));
-  call.router = &router, call.shared_gate = c.shared_gate ? &gate : NULL;
+  call.router = &router, call.shared_gate = c.shared_output == SHARED_GATED ? &gate : NULL;
   if (c.choice_bias) call.choice_bias = to_device(choice_bias);
   if (c.norms == EXPERTS_OWN_NORMS) call.scales = to_device(scales);
   for (int i = 0; i < 2; i++) /* the second finds its counters as the first did */
@@ -694,7 +694,7 @@ static void check_router_once(const ExpertConfig &c, int hidden, WeightType type
     const std::vector<double> want = router_weights(c, scores, scales, own);
     for (int i = 0; i < c.n_chosen; i++)
       good = good && fabs(weights[(size_t)m * c.n_chosen + i] - want[i]) <= 1e-5 * fabs(want[i]) + 1e-7;
-    if (c.shared_gate) good = good && fabs(shared[m] - 1 / (1 + exp(-gate_sum))) < 1e-5;
+    if (c.shared_output == SHARED_GATED) good = good && fabs(shared[m] - 1 / (1 + exp(-gate_sum))) < 1e-5;
   }
   said(good, "router", n_tokens);
   for (int n = 1; invariant && n < n_tokens; n *= 2) { /* the first n alone */
@@ -706,8 +706,8 @@ static void check_router_once(const ExpertConfig &c, int hidden, WeightType type
     good = to_host<int>(call.to.ids, n_own) == std::vector<int>(ids.begin(), ids.begin() + n_own) &&
            to_host<float>(call.to.weights, n_own) ==
                std::vector<float>(weights.begin(), weights.begin() + n_own) &&
-           (!c.shared_gate || to_host<float>(call.to.shared_factors, n) ==
-                                  std::vector<float>(shared.begin(), shared.begin() + n));
+           (c.shared_output != SHARED_GATED || to_host<float>(call.to.shared_factors, n) ==
+                                                   std::vector<float>(shared.begin(), shared.begin() + n));
     const std::vector<__half> own_h = to_host<__half>(call.h, h.size());
     for (int m = 0; m < n; m++)
       good = good &&
@@ -747,7 +747,7 @@ static void check_routers(bool few) {
                        .n_chosen_groups = 1};
   ExpertConfig shared = qwen, glm = qwen, groups = qwen, best_group = qwen, gpt = qwen, kolibri = qwen,
                gemma = qwen, all = qwen, phimoe = qwen;
-  shared.n_experts = 60, shared.n_chosen = 4, shared.renormalise = false, shared.shared_gate = true;
+  shared.n_experts = 60, shared.n_chosen = 4, shared.renormalise = false, shared.shared_output = SHARED_GATED;
   glm.score = SCORE_SIGMOID, glm.choice_bias = true, glm.scale = 2.5, glm.sum_plus = 1e-20;
   groups = glm, groups.n_groups = 8, groups.n_chosen_groups = 3;
   best_group = shared, best_group.n_experts = 160, best_group.n_groups = 8, best_group.n_chosen_groups = 3,
@@ -773,7 +773,7 @@ static void check_routers(bool few) {
   /* From 256 tokens on router_tiles.cu runs; with hidden 70, no multiple of 8, blocks of 8 tokens. 300
    * experts need two passes over x. */
   ExpertConfig many = qwen;
-  many.n_experts = 300, many.shared_gate = true;
+  many.n_experts = 300, many.shared_output = SHARED_GATED;
   /* So many that a token's blocks are no cluster. */
   for (int n_tokens : {1, 3}) check_router(many, few ? 72 : 2560, WEIGHT_BF16, n_tokens);
   for (WeightType type : {WEIGHT_F16, WEIGHT_BF16}) {

@@ -242,7 +242,7 @@ TEST(experts_of_hybrids_it_is_not_for_are_told_why) {
   assert_int_equal(step_supports(model, NULL), STATUS_OK);
   REFUSED_WITH(model, e->shared_width, 1024, "without an MLP of their width");
   REFUSED_WITH(model, e->shared_width, 0, "without an MLP of their width");
-  REFUSED_WITH(model, e->shared_gate, false, "without a gate");
+  REFUSED_WITH(model, e->shared_output, SHARED_WHOLE, "without a gate");
   REFUSED_WITH(model, l->shared_gate.dtype, DTYPE_F32, "gate beside experts");
   REFUSED_WITH(model, l->router.dtype, DTYPE_F32, "router");
   REFUSED_WITH(model, l->up.group, 64, "not like them");

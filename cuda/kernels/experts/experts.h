@@ -19,8 +19,7 @@ typedef struct {
   float *logits;  /* [n_tokens][n_experts] of the router, where its blocks pass them through memory */
   int *ids;       /* [n_tokens][n_chosen] */
   float *weights; /* [n_tokens][n_chosen] */
-  /* [n_tokens] The sigmoid of the shared expert's gate; with halves_shared half of it, or 0.5 without a
-   * gate. */
+  /* [n_tokens] The sigmoid of the shared expert's gate; 0.5 with SHARED_HALVED. */
   float *shared_factors;
   int *begins;          /* [n_experts + 1] the first place of each expert */
   int *choices;         /* [n_tokens * n_chosen] the choice at each place */

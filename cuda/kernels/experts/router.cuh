@@ -210,9 +210,9 @@ __device__ __forceinline__ void choose(const Args &a, int token, float *room, Lo
     a.to.weights[to + lane] = own * (float)c.scale * (a.scales ? a.scales[id] : 1.0f);
   } else if (lane < n_choices) {
     a.to.ids[to + lane] = n;
-    a.to.weights[to + lane] = c.halves_shared ? shared_factor / 2 : shared_factor;
+    a.to.weights[to + lane] = c.shared_output == SHARED_HALVED ? shared_factor / 2 : shared_factor;
   }
-  if (c.halves_shared && lane == 0) a.to.shared_factors[token] = shared_factor / 2;
+  if (c.shared_output == SHARED_HALVED && lane == 0) a.to.shared_factors[token] = shared_factor / 2;
 }
 
 /* choose() by the logits and the shared expert's factor in a.to. */

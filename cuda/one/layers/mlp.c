@@ -259,8 +259,7 @@ Status cuda_norm_experts_residual(BackendState *s, TokenRange span, int layer, E
   TRY((c->experts.latent > 0 ? sum_latent_experts : sum_experts)(s, n_tokens, layer,
                                                                  !to_branch && s->peers.rank == 0, to, err));
   if (l->gate_up.n_parts > 0) { /* the shared expert */
-    const bool scaled = l->shared_gate.n_out > 0 || c->experts.halves_shared;
-    const float *factors = scaled ? s->choices.shared_factors : NULL;
+    const float *factors = c->experts.shared_output ? s->choices.shared_factors : NULL;
     float *apart = several ? to + (size_t)n_tokens * (size_t)c->hidden : s->shared_branch;
     TRY(multiply_gate_up(s, n_tokens, layer, factors, (LinearNorm){0}, err));
     TRY(products_matmul(s, &l->down, s->g, padded_row(l->down.n_in), n_tokens,

@@ -168,6 +168,8 @@ static Status print_experts(Buffer *out, const ModelConfig *config, Error *err) 
                                        [SCORE_CHOSEN] = "softmax of the chosen",
                                        [SCORE_CHOSEN_SIGMOID] = "sigmoid of the chosen",
                                        [SCORE_CHOSEN_NEAR] = "softmax of those near"};
+  static const char *const outputs[] = {
+      [SHARED_WHOLE] = "", [SHARED_GATED] = ", gated", [SHARED_HALVED] = ", times 0.5"};
   const ExpertConfig *experts = &config->experts;
   int n_layers = 0;
   if (!experts->n_experts) return STATUS_OK;
@@ -183,8 +185,7 @@ static Status print_experts(Buffer *out, const ModelConfig *config, Error *err) 
     TRY(buffer_printf(out, err, "; from %d of %d groups", experts->n_chosen_groups, experts->n_groups));
   if (experts->shared_width)
     TRY(buffer_printf(out, err, "; beside them an MLP of %d%s", experts->shared_width,
-                      experts->shared_gate ? ", gated" : ""));
-  if (experts->halves_shared) TRY(buffer_append_string(out, ", times 0.5", err));
+                      outputs[experts->shared_output]));
   if (experts->norms == EXPERTS_POST_NORM) TRY(buffer_append_string(out, "; a norm of their sum", err));
   return STATUS_OK;
 }

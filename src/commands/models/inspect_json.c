@@ -223,12 +223,12 @@ static Status put_experts(JsonWriter w, const Model *model) {
   TRY(json_put_int(w, "intermediate_size", experts->width));
   TRY(json_put_int(w, "shared_intermediate_size", experts->shared_width));
   TRY(json_put_bool(w, "scales_input", experts->scales_input));
-  TRY(json_put_bool(w, "shared_gate", experts->shared_gate));
+  TRY(json_put_bool(w, "shared_gate", experts->shared_output == SHARED_GATED));
   TRY(json_put_string(w, "score", scores[experts->score]));
   TRY(put_double(w, "near", experts->near));
   TRY(json_put_bool(w, "renormalise", experts->renormalise));
   TRY(put_double(w, "scale", experts->scale));
-  TRY(json_put_bool(w, "halves_shared", experts->halves_shared));
+  TRY(json_put_bool(w, "halves_shared", experts->shared_output == SHARED_HALVED));
   TRY(json_put_bool(w, "post_norm", experts->norms == EXPERTS_POST_NORM));
   TRY(json_put_bool(w, "choice_bias", experts->choice_bias));
   TRY(json_put_int(w, "n_groups", experts->n_groups));

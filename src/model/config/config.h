@@ -358,6 +358,10 @@ typedef enum {
  * norms of their own, and the weight of each expert has a factor. */
 typedef enum { EXPERTS_NO_NORMS, EXPERTS_POST_NORM, EXPERTS_OWN_NORMS } ExpertNorms;
 
+/* The shared expert's output is multiplied by sigmoid(w . h), h being its input (SHARED_GATED), or by 1/2
+ * (SHARED_HALVED: Command A+). */
+typedef enum { SHARED_WHOLE, SHARED_GATED, SHARED_HALVED } SharedOutput;
+
 /* Mixtures of experts; the computation: norm_experts_residual in operations.def. */
 typedef struct {
   int n_experts; /* experts in each layer with MLP_OF_MODEL; 0: the model has no experts */
@@ -365,19 +369,18 @@ typedef struct {
   int width;     /* outputs of an expert's gate and up */
   int latent;    /* width of an expert's input and output, if matrices project x to it and back; 0: hidden */
   int shared_width; /* width of the shared expert, an MLP for every token; 0: there is none */
+  SharedOutput shared_output;
   ExpertScore score;
   double near;      /* used by SCORE_CHOSEN_NEAR */
   bool renormalise; /* weights are divided by their sum plus sum_plus */
   double sum_plus;
   double scale;        /* the weights are multiplied by this (routed_scaling_factor) */
-  bool halves_shared;  /* the shared expert's output is multiplied by 1/2 (Command A+) */
   int n_groups;        /* of equal size; a group's score is the sum of its two best, unless group_is_best */
   int n_chosen_groups; /* experts are chosen from this many best groups; 1 if n_groups is 1 */
   bool group_is_best;  /* a group's score is that of its best expert (DeepSeek-V2) */
   bool choice_bias; /* each expert has a bias that is added to its score for the choice, not for its weight */
   bool biases;      /* the router, and the experts' gate, up and down have biases */
   bool scales_input; /* a chosen expert's weight multiplies the expert's input, not its output (Llama 4) */
-  bool shared_gate;  /* the shared expert's output is multiplied by sigmoid(w . h), h being its input */
   ExpertNorms norms;
 } ExpertConfig;
 

@@ -172,7 +172,7 @@ static Status parse_combination(const ConfigReader *r, ExpertConfig *experts) {
   TRY(reader_choice(r, "shared_expert_combination_strategy", names, 0, &sum));
   if (sum || experts->shared_width == 0) return STATUS_OK;
   experts->scale = 0.5;
-  experts->halves_shared = true;
+  experts->shared_output = SHARED_HALVED;
   return STATUS_OK;
 }
 
@@ -180,7 +180,7 @@ static Status parse_router(const ConfigReader *r, const Architecture *arch, Expe
   experts->score = arch->experts.score;
   experts->biases = has(arch, EXPERT_BIASES);
   experts->scales_input = has(arch, SCALES_INPUT);
-  experts->shared_gate = has(arch, SHARED_GATE);
+  experts->shared_output = has(arch, SHARED_GATE) ? SHARED_GATED : SHARED_WHOLE;
   experts->norms = has(arch, OWN_NORMS)          ? EXPERTS_OWN_NORMS
                    : has(arch, POST_NORM_OF_SUM) ? EXPERTS_POST_NORM
                                                  : EXPERTS_NO_NORMS;
