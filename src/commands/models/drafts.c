@@ -57,7 +57,7 @@ Status drafts_describe(const ModelConfig *config, Buffer *out, Error *err) {
 
 static Status put_states(const DraftConfig *draft, Buffer *out, Error *err) {
   if (draft->kind == DRAFT_ASSISTANT) return buffer_append_string(out, "after the final norm", err);
-  if (draft->usual_states) return buffer_append_string(out, "after 2, L / 2 and L - 3 of its L layers", err);
+  if (draft->n_states == 0) return buffer_append_string(out, "after 2, L / 2 and L - 3 of its L layers", err);
   TRY(buffer_append_string(out, "after", err));
   for (int i = 0; i < draft->n_states; i++)
     TRY(buffer_printf(out, err, "%s %d", i ? "," : "", draft->states[i]));

@@ -409,14 +409,15 @@ typedef struct {
   DraftKind kind;                  /* DRAFT_NONE: an ordinary model; the other members are unused */
   int target_hidden, target_vocab; /* sizes of the target: width of a state, number of tokens */
   int target_layers;               /* 0: not given */
-  int n_states;                    /* states of the target for each token */
-  int states[MAX_DRAFT_STATES];    /* [n_states] each: x after this many layers of the target, 1 or more */
-  bool usual_states;               /* EAGLE-3 without a list: states after 2, L / 2 and L - 3 of L layers */
-  StatesNorm states_norm;          /* EAGLE-3 */
-  bool norm_before_residual;       /* EAGLE-3: the residual stream begins normalised */
-  bool norm_output;                /* EAGLE-3: guesses after the first take the state after the final norm */
-  int block, mask_id;              /* DFlash */
-  char target[128];                /* the target's name, "" if the config does not give it */
+  /* States of the target for each token. 0, until the target is known: those after 2, L / 2 and L - 3 of its
+   * L layers (EAGLE-3 without a list). */
+  int n_states;
+  int states[MAX_DRAFT_STATES]; /* [n_states] each: x after this many layers of the target, 1 or more */
+  StatesNorm states_norm;       /* EAGLE-3 */
+  bool norm_before_residual;    /* EAGLE-3: the residual stream begins normalised */
+  bool norm_output;             /* EAGLE-3: guesses after the first take the state after the final norm */
+  int block, mask_id;           /* DFlash */
+  char target[128];             /* the target's name, "" if the config does not give it */
 } DraftConfig;
 
 const char *draft_kind_name(DraftKind kind); /* "EAGLE-3" */

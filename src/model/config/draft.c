@@ -113,7 +113,6 @@ static Status parse_eagle3(const ConfigReader *r, ModelConfig *config) {
   TRY(reader_object(r, "eagle_config", &inner));
   TRY(parse_states(&inner, states, 0, draft));
   TRY(parse_states(r, states, 0, draft));
-  draft->usual_states = draft->n_states == 0;
   TRY(reader_bool(r, "norm_before_residual", false, &draft->norm_before_residual));
   TRY(reader_bool(r, "norm_output", false, &draft->norm_output));
   TRY(reader_bool(r, "norm_before_fc", false, &whole));
@@ -248,13 +247,13 @@ Status config_fit_draft(const char *file, const ModelConfig *target, ModelConfig
   TRY(fit_number(file, "a vocab_size of", draft->target_vocab, target->vocab_size, err));
   if (draft->target_layers) TRY(fit_number(file, "layers:", draft->target_layers, target->n_layers, err));
   const int n = target->n_layers;
-  if (draft->usual_states && n < 7) /* 2, n / 2 and n - 3 would not be three different layers */
+  if (draft->n_states == 0 && n < 7) /* 2, n / 2 and n - 3 would not be three different layers */
     return error_set(
         err, STATUS_MODEL,
         "%s: it drafts for another model: it takes the states after 2, L / 2 and L - 3 layers, while "
         "this one has %d layers in all",
         file, n);
-  if (draft->usual_states) {
+  if (draft->n_states == 0) {
     draft->n_states = 3;
     draft->states[0] = 2;
     draft->states[1] = n / 2;
