@@ -112,7 +112,7 @@ static QkvHeads heads_of(const BackendState *s, int layer) {
       .rotary_dim = own.rope == ROPE_NONE ? 0 : 2 * m->ropes[own.rope].n_pairs,
       .neighbours = c->rope.neighbours,
       .norm_after_rope = c->qk_norm_after_rope,
-      .plain_qk_norm = c->qk_norm_plain && !own.no_qk_norm,
+      .plain_qk_norm = c->qk_norm == QK_NORM_PLAIN && !own.no_qk_norm,
       .v_norm = c->v_norm,
       .k_as_v = own.k_as_v,
       .query_scale_beta = c->query_scale_nope && own.rope != ROPE_NONE ? 0 : (float)c->query_scale_beta,

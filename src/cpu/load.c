@@ -16,7 +16,7 @@ enum { MAX_THREADS = 1024 };
 /* Ones for norms without weights: as many as hidden or the largest head_dim, whichever is larger. NULL if the
  * model has no such norm, or `place` is NULL. */
 static const float *take_ones(const ModelConfig *config, float *place, size_t *next) {
-  if (!config->embedding_norm && !config->qk_norm_plain && !config->v_norm) return NULL;
+  if (!config->embedding_norm && config->qk_norm != QK_NORM_PLAIN && !config->v_norm) return NULL;
   int n = config->hidden;
   for (int i = 0; i < config->n_layers; i++)
     if (n < config_layer(config, i).head_dim) n = config_layer(config, i).head_dim;
@@ -88,7 +88,7 @@ static size_t take_vectors(const Model *model, float *place, BackendModel *loade
     take_layer(model, i, loaded->experts + n_experts, place, &next, layer);
     n_experts += (size_t)own.n_experts;
     if (own.ngrams) layer->hash = &loaded->hashes[own.ngrams - 1];
-    if (config->qk_norm_plain && !own.no_qk_norm) layer->q_norm = layer->k_norm = loaded->ones;
+    if (config->qk_norm == QK_NORM_PLAIN && !own.no_qk_norm) layer->q_norm = layer->k_norm = loaded->ones;
   }
   for (int which = 0; which < N_MODEL_LINEARS; which++)
     loaded->linear[which] = cpu_take_linear(&model->linear[which], place, &next);

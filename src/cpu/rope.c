@@ -59,7 +59,7 @@ static void norm_rope_heads(const BackendState *state, const LayerConfig *layer,
     kernels->rms_norm(heads, norm, n_heads * dim, config->norm_eps, heads);
   for (int i = 0; i < n_heads; i++) {
     float *head = heads + (size_t)i * (size_t)dim;
-    if (norm && config->qk_norm == QK_NORM_HEADS && !after)
+    if (norm && config->qk_norm <= QK_NORM_HEADS && !after)
       kernels->rms_norm(head, norm, dim, config->norm_eps, head);
     if (norm && config->qk_norm == QK_NORM_CENTRED) {
       cpu_centre(head, dim);

@@ -86,7 +86,7 @@ static int q_outputs(const ModelConfig *c, const LayerConfig *own) {
 }
 
 static int qk_norm_width(const ModelConfig *c, const LayerConfig *own, int n_heads) {
-  if (c->qk_norm == QK_NORM_NONE || c->qk_norm_plain || own->no_qk_norm) return 0;
+  if (c->qk_norm < QK_NORM_HEADS || own->no_qk_norm) return 0;
   return (c->qk_norm == QK_NORM_HEADS ? 1 : n_heads) * own->head_dim;
 }
 

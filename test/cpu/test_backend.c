@@ -26,7 +26,7 @@ typedef struct {
   /* As in ModelConfig; a scale of 0 is the usual one. */
   QkNorm qk_norm;
   bool qk_norm_after_rope, attn_sinks;
-  bool embedding_norm, qk_norm_plain;
+  bool embedding_norm;
   double post_norm_eps;
   AttnGate attn_gate;
   NormPlacement norms;
@@ -97,7 +97,6 @@ static TestModel *model_of(const Shape *shape) {
                                   .qk_norm = shape->qk_norm,
                                   .qk_norm_after_rope = shape->qk_norm_after_rope,
                                   .embedding_norm = shape->embedding_norm,
-                                  .qk_norm_plain = shape->qk_norm_plain,
                                   .post_norm_eps = shape->post_norm_eps,
                                   .attn_sinks = shape->attn_sinks,
                                   .attn_gate = shape->attn_gate,
@@ -266,7 +265,7 @@ static void exact_heads(Errors *errors, const TestModel *t, const Vector *norm, 
   for (int i = 0; i < n; i++) {
     const bool after = t->model.config.qk_norm_after_rope;
     if (after) exact_turn(errors, t, layer, position, heads[i]);
-    if (t->model.config.qk_norm_plain)
+    if (t->model.config.qk_norm == QK_NORM_PLAIN)
       exact_norm_of(errors, heads[i], NULL, HEAD_DIM, 0, 1e-5, heads[i]);
     else if (t->model.config.qk_norm == QK_NORM_HEADS)
       exact_norm(errors, t, heads[i], norm, heads[i]);
@@ -605,8 +604,7 @@ TEST(norms_without_weights) {
   check_model((Shape){.awq = true,
                       .kv = KV_F32,
                       .embedding_norm = true,
-                      .qk_norm = QK_NORM_HEADS,
-                      .qk_norm_plain = true,
+                      .qk_norm = QK_NORM_PLAIN,
                       .norms = NORM_AROUND,
                       .norm = NORM_PLUS_ONE_INSIDE,
                       .post_norm_eps = 0.1,

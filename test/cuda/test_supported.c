@@ -86,7 +86,7 @@ TEST(every_architecture_has_its_kernels) {
   TAKEN(rope.kind, ROPE_PROPORTIONAL);
   TAKEN(attn_sinks, true);
   TAKEN(embedding_norm, true);
-  TAKEN(qk_norm_plain, true);
+  TAKEN(qk_norm, QK_NORM_PLAIN);
   TAKEN(norm, NORM_PLUS_ONE_INSIDE);
   TAKEN(post_norm_eps, 1e-8);
   TAKEN(attn_gate, ATTN_GATE_NUMBERS);

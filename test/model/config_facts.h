@@ -60,7 +60,7 @@ static const Member members_of_config[] = {
   C(norms, "before around after"),
   C(norm, "rms plus_one plus_one_inside centred centred_bias centred_plus_one"),
   C(norms_plain), C(qkv_clip), C(head_bias), C(parallel, "no one_norm two_norms"), C(embedding_norm),
-  C(post_norm_eps), C(qk_norm, "none heads whole centred"), C(qk_norm_plain),
+  C(post_norm_eps), C(qk_norm, "none plain heads whole centred"),
   C(qk_norm_after_rope), C(attn_sinks), C(attn_gate, "none numbers heads in_q"), C(attn_gate_softplus),
   C(v_norm), C(layer_scalar),
   C(activation, "silu gelu_tanh clamped limited relu gelu_alone gelu_exact xielu"),

@@ -176,7 +176,7 @@ TEST(reads_what_the_specification_says) {
     assert_string_equal(model->config.architecture, tiny.architecture);
     assert_int_equal(model->config.head_dim, tiny.head_dim);
     assert_int_equal(model->config.max_position, tiny.max_position);
-    assert_int_equal(model->config.qk_norm, tiny.qk_norm);
+    assert_int_equal(model->config.qk_norm, tiny.qk_norm ? QK_NORM_HEADS : QK_NORM_NONE);
     assert_int_equal(model->config.quant.scheme.group, tiny.group);
     assert_int_equal(model->config.n_eos, 0);
     assert_int_equal(model->config.bos, -1);
@@ -307,7 +307,7 @@ TEST(names_the_parts_that_the_file_cannot_hold) {
   CANNOT_HOLD(fused, FUSES_GATE_UP, "gate and up stored as one matrix (norm_gate_up of layer 0)");
   CANNOT_HOLD(attn_sinks, true, "a sink for each head of attention (attention of layer 0)");
   CANNOT_HOLD(embedding_norm, true, "embeddings normalised (embed)");
-  CANNOT_HOLD(qk_norm_plain, true, "q and k norms without weights (norm_qkv_rope_append of layer 0)");
+  CANNOT_HOLD(qk_norm, QK_NORM_PLAIN, "q and k norms without weights (norm_qkv_rope_append of layer 0)");
   CANNOT_HOLD(query_scale_beta, 0.1, "queries scaled by position, every  (norm_qkv_rope_append of layer 0)");
 }
 

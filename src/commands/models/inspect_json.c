@@ -41,6 +41,7 @@ static Status put_arithmetic(JsonWriter w, const Model *model) {
   static const char *const placements[] = {
       [NORM_BEFORE] = "before", [NORM_AROUND] = "around", [NORM_AFTER] = "after"};
   static const char *const qk_norms[] = {[QK_NORM_NONE] = NULL,
+                                         [QK_NORM_PLAIN] = "heads",
                                          [QK_NORM_HEADS] = "heads",
                                          [QK_NORM_WHOLE] = "whole",
                                          [QK_NORM_CENTRED] = "heads, centred"};
@@ -66,7 +67,7 @@ static Status put_arithmetic(JsonWriter w, const Model *model) {
   TRY(json_put_int(w, "hidden_size_per_layer_input", config->per_layer_width));
   TRY(json_put_string(w, "qk_norm", qk_norms[config->qk_norm]));
   TRY(json_put_bool(w, "embedding_norm", config->embedding_norm));
-  TRY(json_put_bool(w, "qk_norm_plain", config->qk_norm_plain));
+  TRY(json_put_bool(w, "qk_norm_plain", config->qk_norm == QK_NORM_PLAIN));
   TRY(json_put_bool(w, "final_norm_plain", config->norm == NORM_PLUS_ONE_INSIDE));
   TRY(put_double(w, "post_norm_eps", config->post_norm_eps));
   TRY(json_put_bool(w, "qk_norm_after_rope", config->qk_norm_after_rope));

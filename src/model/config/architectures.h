@@ -98,7 +98,6 @@ typedef enum {
   PARALLEL_NORMS, /* sets it to PARALLEL_TWO_NORMS where layers are parallel */
   NORMS_PLAIN,
   EMBEDDING_NORM,
-  QK_NORM_PLAIN,
   QK_NORM_AFTER_ROPE,
   V_NORM,
   SCALED_LAYERS, /* sets layer_scalar */

@@ -38,7 +38,7 @@ Status config_parse_chunks(const ConfigReader *r, const Architecture *arch, Mode
   TRY(reader_bool(r, "use_qk_norm", true, &normed));
   if (!normed) {
     config->qk_norm = QK_NORM_NONE;
-    config->qk_norm_plain = config->qk_norm_after_rope = false;
+    config->qk_norm_after_rope = false;
   }
   for (int layer = 0; layer < config->n_layers; layer++)
     config->layers[layer].no_qk_norm = config->layers[layer].rope == ROPE_NONE;

@@ -265,7 +265,6 @@ static Status parse_arithmetic(const ConfigReader *r, const Architecture *arch, 
       /* clang-format off */
       {EMBEDDING_NORM,     offsetof(ModelConfig, embedding_norm)},
       {NORMS_PLAIN,        offsetof(ModelConfig, norms_plain)},
-      {QK_NORM_PLAIN,      offsetof(ModelConfig, qk_norm_plain)},
       {QK_NORM_AFTER_ROPE, offsetof(ModelConfig, qk_norm_after_rope)},
       {V_NORM,             offsetof(ModelConfig, v_norm)},
       {SCALED_LAYERS,      offsetof(ModelConfig, layer_scalar)},

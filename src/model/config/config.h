@@ -137,10 +137,10 @@ typedef struct {
   int n_cache_heads;
 } LayerConfig;
 
-/* Norms of q and k, before rope unless qk_norm_after_rope. QK_NORM_HEADS: RMSNorm over each head.
- * QK_NORM_WHOLE: RMSNorm over all heads together. QK_NORM_CENTRED: LayerNorm of each head, without a bias,
- * with weights of the head's own (StableLM 2 12B, Command R+). */
-typedef enum { QK_NORM_NONE, QK_NORM_HEADS, QK_NORM_WHOLE, QK_NORM_CENTRED } QkNorm;
+/* Norms of q and k, before rope unless qk_norm_after_rope. QK_NORM_HEADS: RMSNorm over each head;
+ * QK_NORM_PLAIN: the same without weights. QK_NORM_WHOLE: RMSNorm over all heads together. QK_NORM_CENTRED:
+ * LayerNorm of each head, without a bias, with weights of the head's own (StableLM 2 12B, Command R+). */
+typedef enum { QK_NORM_NONE, QK_NORM_PLAIN, QK_NORM_HEADS, QK_NORM_WHOLE, QK_NORM_CENTRED } QkNorm;
 
 /* f in g = f(gate) * up. ACTIVATION_SILU: f(x) = x / (1 + e^-x).
  * ACTIVATION_GELU_TANH: f(x) = x / 2 * (1 + tanh(sqrt(2 / pi) * (x + 0.044715 x^3))).
@@ -462,7 +462,6 @@ typedef struct {
   bool embedding_norm;  /* embeddings are normalised, without weights */
   double post_norm_eps; /* epsilon of the norms after attention and MLP; 0: norm_eps */
   QkNorm qk_norm;
-  bool qk_norm_plain;      /* q and k norms have no weights */
   bool qk_norm_after_rope; /* q and k are normalised after their rope, not before */
   TensorNames names;
   const ExpertNames *expert_names; /* NULL unless the model has experts */
