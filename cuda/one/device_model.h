@@ -27,7 +27,7 @@ typedef struct {
 } DeviceExperts;
 
 /* Lists of matrices that multiply the same input, joined to as few matmuls as their types allow
- * (layers/parts.c). */
+ * (layers/parts.c; tensors.def says which matrices). */
 enum { JOINED_INPUTS, JOINED_GATE_UP, JOINED_ATTN_MIX, JOINED_MLP_MIX, N_JOINED };
 
 typedef struct {
@@ -53,15 +53,8 @@ typedef struct {
   union {
     DeviceProjections joined[N_JOINED];
     struct {
-      /* All matrices that multiply the layer's input, in the order of their outputs:
-       *   attention              q, k, v, attn_gate (if a linear layer), index queries and key
-       *   latent attention       q_a (without a q_rank: q), kv_a, attn_gate
-       *   LAYER_CONV             in
-       *   LAYER_DELTA            b, a, qkv, z
-       *     Mamba-2              a, qkv, z
-       *     RULE_KIMI            b, qkv, z, a
-       *     with a gate_rank     b, qkv, z_in, a_in
-       *   with delta_beside      those of LAYER_DELTA, then q, k, v */
+      /* All matrices that multiply the layer's input, with outputs in the order that Holding (model/layers.h)
+       * describes: b, a, qkv, z, q, k, v in a layer with delta_beside. */
       DeviceProjections qkv;
       /* One part: gate and up interleaved, gate and up stacked, or only up. Two parts: gate, up. None: no
        * MLP, or a shared expert that is one of `experts`. */

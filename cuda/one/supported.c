@@ -81,8 +81,8 @@ static bool has_dense_coefficients(const Model *model) {
   bool dense = true;
   for (int i = 0; model->config.altup.n > 0 && i < model->config.n_layers; i++)
     for (int which = 0; which < N_LAYER_LINEARS; which++)
-      dense = dense &&
-              (layer_linear_held(which) != HELD_SMALL || model->layers[i].linear[which].kind == LINEAR_DENSE);
+      dense = dense && (layer_linear_held(&model->config, which) != HELD_SMALL ||
+                        model->layers[i].linear[which].kind == LINEAR_DENSE);
   return dense;
 }
 
@@ -97,7 +97,7 @@ static const char *ordered_apart(const Model *model) {
     for (int which = 0; which < layer_linear_count(c, i); which++) {
       const Linear *linear = layer_linear(&model->layers[i], which);
       const bool apart = c->draft.kind || c->streams.n > 0 || which >= N_LAYER_LINEARS ||
-                         layer_linear_held(which) >= HELD_ROUTER;
+                         layer_linear_held(c, which) >= HELD_ROUTER;
       if (linear->order && apart) return linear->name;
     }
   return NULL;

@@ -175,11 +175,11 @@ static Status visit_small(Loader *loader, const Pass *pass, const float **to, co
 
 static Status visit_held(Loader *loader, const Pass *pass, int which, DeviceLayer *to, const ModelLayer *from,
                          Error *err) {
-  const Holding held = layer_linear_held(which);
-  if (held == HELD_JOINED || held == HELD_HEADS) return STATUS_OK;
+  const Holding held = layer_linear_held(&loader->loaded->model->config, which);
+  const bool joined = held >= HELD_DELTA_B_A && held < HELD_ON_DEVICE;
+  if (joined || held == HELD_HEADS) return STATUS_OK;
   if (held == HELD_SMALL)
     return visit_small(loader, pass, &to->small[which - LAYER_ALTUP_ROUTER], &from->linear[which], err);
-  if (held == HELD_APART && !parts_are_apart(&loader->loaded->model->config, which)) return STATUS_OK;
   if (which == LAYER_DOWN && loader->joined) return STATUS_OK;
   return visit_matrix(loader, pass, &to->linear[which], &from->linear[which], err);
 }
@@ -196,7 +196,7 @@ static Status visit_layer(Loader *loader, const Pass *pass, int i, Error *err) {
   loader->stays = on_host;
   for (int group = 0; group < N_JOINED; group++) TRY(visit_joined(loader, pass, group, to, from, err));
   for (int which = 0; which < N_LAYER_LINEARS; which++) {
-    loader->stays = on_host && layer_linear_held(which) < HELD_ON_DEVICE;
+    loader->stays = on_host && layer_linear_held(&loader->loaded->model->config, which) < HELD_ON_DEVICE;
     TRY(visit_held(loader, pass, which, to, from, err));
   }
   loader->stays = false;

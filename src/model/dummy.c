@@ -99,7 +99,7 @@ static Status place_stored(Arena *arena, const Model *model, int index, Linear w
     whole[which] = (Linear){.n_in = n_in,
                             .n_out = layer_linear_stored(config, index, which).n_out,
                             .name = layer_linear(&model->layers[index], which)->name};
-    if (which == LAYER_ROUTER || which == LAYER_SHARED_GATE) /* dense whatever the config says */
+    if (layer_linear_held(config, which) == HELD_ROUTER) /* dense whatever the config says */
       place_dense(arena, &whole[which]);
     else
       TRY(place_matrix(arena, model, &whole[which], err));

@@ -285,8 +285,11 @@ Division layer_linear_division(int which) {
   return linears[which].division;
 }
 
-Holding layer_linear_held(int which) {
-  return linears[which].held;
+Holding layer_linear_held(const ModelConfig *config, int which) {
+  const bool of_delta = which == LAYER_DELTA_A || which == LAYER_DELTA_Z;
+  if (of_delta ? config->delta.gate_rank > 0 : which == LAYER_Q && config->latent.q_rank > 0)
+    return HELD_ALONE;
+  return which == LAYER_DELTA_A && config->delta.rule == RULE_KIMI ? HELD_DELTA_END : linears[which].held;
 }
 
 bool layer_linear_is_rounded(int which) {

@@ -108,15 +108,27 @@ Division layer_vector_division(int which);
 /* The member of a GPU's layer (cuda/one/device_model.h) that has a linear layer. Matrices from HELD_ON_DEVICE
  * on are on the GPU even if the layer's other matrices stay in the host's memory. */
 typedef enum {
-  HELD_ALONE,     /* DeviceLayer.linear[which] */
-  HELD_JOINED,    /* one of DeviceLayer.joined */
-  HELD_APART,     /* as HELD_ALONE if parts_are_apart(), else as HELD_JOINED */
+  HELD_ALONE, /* DeviceLayer.linear[which] */
+  /* The next five multiply the layer's input and are joined in DeviceLayer.qkv in this order; matrices with
+   * the same value are in the order of their rows in tensors.def. If b and a form a separate matrix, the
+   * delta rule's kernels of few tokens compute its product, too (delta.h). */
+  HELD_DELTA_B_A,
+  HELD_DELTA,
+  HELD_DELTA_END,
+  HELD_QKV,
+  HELD_QKV_END,
+  HELD_GATE_UP,   /* joined in DeviceLayer.gate_up */
+  HELD_ATTN_MIX,  /* joined in DeviceLayer.attn_mix */
+  HELD_MLP_MIX,   /* joined in DeviceLayer.mlp_mix */
   HELD_ON_DEVICE, /* as HELD_ALONE */
   HELD_SMALL,     /* DeviceLayer.small[which - LAYER_ALTUP_ROUTER] */
   HELD_ROUTER,    /* as HELD_ALONE; only kernels of the router read it */
   HELD_HEADS,     /* key_heads and value_heads */
 } Holding;
-Holding layer_linear_held(int which); /* PRECOND which < N_LAYER_LINEARS: no experts */
+/* The value in tensors.def, with two exceptions. HELD_ALONE: the matrix multiplies the output of another one
+ * (z and a of the delta rule with a gate_rank, q with a q_rank). HELD_DELTA_END: delta_a with RULE_KIMI.
+ * PRECOND which < N_LAYER_LINEARS: no experts */
+Holding layer_linear_held(const ModelConfig *config, int which);
 
 /* True if `auk quantize` rounds this kind of linear layer. */
 bool layer_linear_is_rounded(int which);

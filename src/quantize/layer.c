@@ -48,13 +48,13 @@ static const char *why_kept(const LayerMatrix *m, const LatentConfig *latent, in
 /* A linear layer's stage. Within an operation a matrix comes after those that make its input. */
 static int stage_of(const ModelConfig *config, int layer, int which) {
   const bool expert = which >= N_LAYER_LINEARS;
+  const Holding held = expert ? HELD_ALONE : layer_linear_held(config, which);
   int turn = 0;
-  if (which == LAYER_GATE || which == LAYER_UP) turn = 1; /* after latent_in */
-  if (which == LAYER_Q || which == LAYER_KV_B) turn = 1;  /* after q_a, kv_a */
+  if (held == HELD_GATE_UP) turn = 1;                                           /* after latent_in */
+  if ((which == LAYER_Q && held == HELD_ALONE) || held == HELD_HEADS) turn = 1; /* after q_a, kv_a */
   if (expert) turn = (which - N_LAYER_LINEARS) % N_EXPERT_LINEARS == EXPERT_DOWN ? 2 : 1;
   if (which == LAYER_DOWN) turn = 2;
   if (which == LAYER_LATENT_OUT) turn = 3;
-  if (which == LAYER_Q && !layer_linear_exists(config, layer, LAYER_Q_A)) turn = 0;
   const OpKind kind = expert ? OP_EXPERTS : layer_tensor_operation(config, layer, false, which);
   return (int)kind * STAGE_PARTS + turn;
 }
@@ -419,13 +419,23 @@ static int input_of(const LayerWork *work, const Linear *linear) {
   return m && !m->kept && m->input >= work->first_input ? m->input : -1;
 }
 
-/* Scales a norm's outputs if all matrices that read them are quantised; `reader` is such a matrix. Does
+/* The index of the input that the layer's matrices of Holding first to last share, if the first one that the
+ * layer has is quantised in this stage; else -1. */
+static int input_of_held(const LayerWork *work, Holding first, Holding last) {
+  const Linear *linears = work->model->layers[work->index].linear;
+  for (int which = 0; which < N_LAYER_LINEARS; which++) {
+    const Holding held = layer_linear_held(&work->model->config, which);
+    if (linears[which].n_out > 0 && held >= first && held <= last) return input_of(work, &linears[which]);
+  }
+  return -1;
+}
+
+/* Scales a norm's outputs, the input `index` of matrices, if all matrices that read them are quantised. Does
  * nothing with config.parallel, or if the norm has a bias or no stored weights. */
-static Status scale_norm(LayerWork *work, int norm, int bias, const Linear *reader, Error *err) {
+static Status scale_norm(LayerWork *work, int norm, int bias, int index, Error *err) {
   const ModelConfig *config = &work->model->config;
   const ModelLayer *layer = &work->model->layers[work->index];
   const Vector *vector = &layer->vector[norm];
-  const int index = input_of(work, reader);
   if (index < 0 || !vector->data || layer->vector[bias].data || layer_vector_is_made(config, norm))
     return STATUS_OK;
   if (work->inputs[index].others || work->inputs[index].n_in != vector->n) return STATUS_OK;
@@ -514,14 +524,11 @@ static Status choose_scales(LayerWork *work, Error *err) {
   const ModelLayer *layer = &work->model->layers[work->index];
   const LayerConfig own = config_layer(config, work->index);
   const bool single = config->streams.n == 0 && config->altup.n == 0 && !config->indexer.block;
-  /* the first existing reader of attn_norm stands for all: they have the same LayerInput */
-  const Linear *const readers[] = {&layer->q_a, &layer->kv_a, &layer->q, &layer->delta_qkv, &layer->conv_in};
-  int first = 0;
-  while (first < 4 && readers[first]->n_out == 0) first++;
   if (single && !own.delta_beside)
-    TRY(scale_norm(work, LAYER_ATTN_NORM, LAYER_ATTN_NORM_BIAS, readers[first], err));
+    TRY(scale_norm(work, LAYER_ATTN_NORM, LAYER_ATTN_NORM_BIAS,
+                   input_of_held(work, HELD_DELTA_B_A, HELD_QKV_END), err));
   if (single && own.n_experts == 0)
-    TRY(scale_norm(work, LAYER_MLP_NORM, LAYER_MLP_NORM_BIAS, layer->gate.n_out ? &layer->gate : &layer->up,
+    TRY(scale_norm(work, LAYER_MLP_NORM, LAYER_MLP_NORM_BIAS, input_of_held(work, HELD_GATE_UP, HELD_GATE_UP),
                    err));
   TRY(scale_values(work, err));
   if (is_ungated(config->activation) || config->activation == ACTIVATION_CLAMPED) return STATUS_OK;

@@ -7,9 +7,6 @@
 /* Lists the matrices of joined[which] in the order of outputs; returns their number. */
 int parts_joined(const ModelConfig *config, int layer, const ModelLayer *from, int which,
                  const Linear *out[MAX_PROJECTIONS]);
-/* True if linear layer `which`, HELD_JOINED or HELD_APART, multiplies the output of another matrix and so is
- * joined with none: z and a of the delta rule if there is a gate_rank, q if there is a q_rank. */
-bool parts_are_apart(const ModelConfig *config, int which);
 
 /* Latent attention: takes memory for all layers' key_halves and value_halves. PRECOND key_heads and
  * value_heads are laid out. parts_fill_halves() fills that memory. PRECOND key_heads and value_heads have
