@@ -1,6 +1,7 @@
 /* step_models.c - see step_models.h. */
 #include "cuda/one/step_models.h"
 
+#include "model/layers.h"
 #include "model/program.h"
 
 /* StepShape.group for this matrix. 4 bits and FP4: how many inputs share a scale. Other weights: a code for
@@ -89,10 +90,9 @@ static const char *unsupported_varied(const Model *model, int layer) {
   if (own.chunk > 0) return "attention in chunks";
   if (own.window > 0 && own.window != window_of(c)) return "windows of different sizes";
   if (!c->attn_sinks || own.no_sinks) return "clamped experts without sinks of attention";
-  const Linear *biased[] = {
-      &l->q, &l->k, &l->v, &l->o, &l->router, &l->experts[0].gate, &l->experts[0].up, &l->experts[0].down};
-  for (size_t i = 0; i < sizeof biased / sizeof *biased; i++)
-    if (!biased[i]->bias.data) return "clamped experts without all biases";
+  for (int which = 0; which < expert_linear(1, 0); which++)
+    if (layer_linear_exists(c, layer, which) && !layer_linear(l, which)->bias.data)
+      return "clamped experts without all biases";
   const Dtype router = l->router.dtype;
   if (router != model->layers[0].router.dtype || (router != DTYPE_F16 && router != DTYPE_BF16))
     return "a router that is not fp16 or bf16";
@@ -104,7 +104,7 @@ static const char *unsupported_varied(const Model *model, int layer) {
 static const char *unsupported_experts(const Model *model, int layer) {
   const ExpertConfig *e = &model->config.experts;
   const ModelLayer *l = &model->layers[layer];
-  const Linear *gate = &l->shared_gate, *shared[] = {&l->gate, &l->up, &l->down};
+  const Linear *gate = &l->shared_gate;
   if (e->n_experts == 0) return NULL;
   if (config_layer(&model->config, layer).n_experts == 0)
     return layer < step_shape(&model->config).n_dense ? NULL : "layers with and without experts";
@@ -117,51 +117,44 @@ static const char *unsupported_experts(const Model *model, int layer) {
   if (e->shared_output == SHARED_GATED &&
       (gate->kind != LINEAR_DENSE || gate->dtype != router || gate->bias.data))
     return "a gate beside experts that is not of the router's type";
-  for (size_t i = 0; i < sizeof shared / sizeof *shared; i++)
-    if (group_of(shared[i]) != step_group(model) || shared[i]->bias.data)
+  for (int which = LAYER_GATE; which <= LAYER_UP; which++)
+    if (group_of(&l->linear[which]) != step_group(model) || l->linear[which].bias.data)
       return "an MLP beside experts that is not like them";
   return NULL;
 }
 
+/* Looks at all matrices that `auk quantize` would round, except kv_b and an MLP beside experts. Only the
+ * first expert is looked at: all are alike (weights.c, check_alike()). */
 static const char *unsupported_layer(const Model *model, int layer) {
   const ModelConfig *c = &model->config;
   const ModelLayer *l = &model->layers[layer];
-  const bool experts = c->experts.n_experts > 0;
   const char *unsupported = unsupported_experts(model, layer);
   if (unsupported) return unsupported;
   const LayerConfig own = config_layer(c, layer);
-  const Expert *expert =
-      experts && own.n_experts > 0 ? &l->experts[0] : NULL; /* all are alike: weights.c, check_alike() */
-  const bool latent = is_latent(c), hybrid = c->head_dim == STEP_WIDE_HEAD,
-             delta = hybrid && own.kind == LAYER_DELTA, varied = is_varied(c);
-  const Linear *matrices[] = {delta    ? &l->delta_qkv
-                              : latent ? &l->q_a
-                                       : &l->q,
-                              delta    ? &l->delta_z
-                              : latent ? &l->kv_a
-                                       : &l->k,
-                              delta    ? &l->delta_z
-                              : latent ? &l->q
-                                       : &l->v,
-                              &l->o,
-                              expert ? &expert->gate : &l->gate,
-                              expert ? &expert->up : &l->up,
-                              expert ? &expert->down : &l->down};
-  for (size_t i = 0; i < sizeof matrices / sizeof *matrices; i++) {
-    const int group = group_of(matrices[i]);
+  const bool hybrid = c->head_dim == STEP_WIDE_HEAD, experts = own.n_experts > 0;
+  for (int which = 0; which < expert_linear(1, 0); which++) {
+    const bool plain_mlp = which >= LAYER_GATE && which <= LAYER_UP,
+               of_mlp = plain_mlp || which >= N_LAYER_LINEARS;
+    if (!layer_linear_exists(c, layer, which) || !layer_linear_is_rounded(which) || which == LAYER_KV_B ||
+        (plain_mlp && experts))
+      continue;
+    const Linear *m = layer_linear(l, which),
+                 *like =
+                     !of_mlp ? &l->o : layer_linear(l, experts ? expert_linear(0, EXPERT_DOWN) : LAYER_DOWN);
+    const int group = group_of(m);
     if (!group)
       return "layers that are not fp16, bf16, FP4, FP8 in groups of 128 or one group, int8, or 4 bits in "
              "groups of 32, 64 or 128";
-    if (matrices[i]->order) return "inputs in the order of activations";
-    if (group != (varied && i < 4 ? step_attn_group(model) : step_group(model)))
+    if (m->order) return "inputs in the order of activations";
+    if (group != (is_varied(c) && !of_mlp ? step_attn_group(model) : step_group(model)))
       return "layers with groups of different sizes";
-    if (matrices[i]->kind == LINEAR_DENSE && matrices[i]->dtype != matrices[i / 4 * 4]->dtype)
-      return "layers in fp16 and in bf16";
-    if (i >= 3 && matrices[i]->bias.data && !varied) return "a bias of another layer than q, k and v";
-    if (hybrid && matrices[i]->bias.data) return "a bias in a model with heads of 256";
-    if (latent && matrices[i]->bias.data) return "a bias beside latent attention";
+    if (m->kind == LINEAR_DENSE && m->dtype != like->dtype) return "layers in fp16 and in bf16";
+    if ((of_mlp || which == LAYER_O) && m->bias.data && !is_varied(c))
+      return "a bias of another layer than q, k and v";
+    if (hybrid && m->bias.data) return "a bias in a model with heads of 256";
+    if (is_latent(c) && m->bias.data) return "a bias beside latent attention";
   }
-  return delta ? unsupported_delta(model, layer) : NULL;
+  return hybrid && own.kind == LAYER_DELTA ? unsupported_delta(model, layer) : NULL;
 }
 
 static const char *unsupported_latent(const ModelConfig *c) {
