@@ -24,25 +24,40 @@ typedef struct {
 /* A Linear's outputs in a stored matrix: one series after another, each taken from all heads. Head h begins
  * at output h * step. */
 typedef struct {
-  int n_heads, step, n_series;
+  int from; /* the linear layer (LAYER_Q ..) that has the whole stored matrix until it is reordered */
+  int n_heads, step;
+  int n_series; /* 0: the Linear has no outputs by head */
   Series series[MOST_SERIES];
 } HeadOutputs;
 
-static HeadOutputs attention_outputs(const LayerConfig *own, int which) {
-  const int dim = own->head_dim, queries = own->n_heads / own->n_kv_heads * dim;
-  HeadOutputs h = {own->n_kv_heads, queries + 2 * dim, 1, {{0, queries}}};
-  if (which == LAYER_K) h.series[0] = (Series){queries, dim};
-  if (which == LAYER_V) h.series[0] = (Series){queries + dim, dim};
-  return h;
+static HeadOutputs head_outputs(const ModelConfig *config, int layer, int which) {
+  const LayerConfig own = config_layer(config, layer);
+  const DeltaConfig *c = &config->delta;
+  if (own.kind == LAYER_ATTENTION) {
+    const int dim = own.head_dim, queries = own.n_heads / own.n_kv_heads * dim, step = queries + 2 * dim;
+    switch (which) {
+    case LAYER_Q: return (HeadOutputs){LAYER_Q, own.n_kv_heads, step, 1, {{0, queries}}};
+    case LAYER_K: return (HeadOutputs){LAYER_Q, own.n_kv_heads, step, 1, {{queries, dim}}};
+    case LAYER_V: return (HeadOutputs){LAYER_Q, own.n_kv_heads, step, 1, {{queries + dim, dim}}};
+    }
+  } else if (own.kind == LAYER_DELTA) {
+    const int from = LAYER_DELTA_QKV, heads = c->n_key_heads, keys = c->key_dim, n = c->n_value_heads / heads,
+              values = n * c->value_dim, step = 2 * keys + 2 * values;
+    switch (which) {
+    case LAYER_DELTA_QKV:
+      return (HeadOutputs){from, heads, step, 3, {{0, keys}, {keys, keys}, {2 * keys, values}}};
+    case LAYER_DELTA_Z: return (HeadOutputs){from, heads, step, 1, {{2 * keys + values, values}}};
+    case LAYER_DELTA_B: return (HeadOutputs){LAYER_DELTA_B, heads, 2 * n, 1, {{0, n}}};
+    case LAYER_DELTA_A: return (HeadOutputs){LAYER_DELTA_B, heads, 2 * n, 1, {{n, n}}};
+    }
+  }
+  return (HeadOutputs){0};
 }
 
-static HeadOutputs delta_outputs(const DeltaConfig *c, int which) {
-  const int keys = c->key_dim, n = c->n_value_heads / c->n_key_heads, values = n * c->value_dim,
-            step = 2 * keys + 2 * values;
-  if (which == LAYER_DELTA_B) return (HeadOutputs){c->n_key_heads, 2 * n, 1, {{0, n}}};
-  if (which == LAYER_DELTA_A) return (HeadOutputs){c->n_key_heads, 2 * n, 1, {{n, n}}};
-  if (which == LAYER_DELTA_Z) return (HeadOutputs){c->n_key_heads, step, 1, {{2 * keys + values, values}}};
-  return (HeadOutputs){c->n_key_heads, step, 3, {{0, keys}, {keys, keys}, {2 * keys, values}}};
+/* True if the Linear has a whole stored matrix until that is reordered. */
+static bool is_whole(const ModelConfig *config, int layer, int which) {
+  const HeadOutputs outputs = head_outputs(config, layer, which);
+  return outputs.n_series > 0 && outputs.from == which;
 }
 
 typedef struct {
@@ -200,75 +215,61 @@ static void drop(Model *model, const Linear *l) {
   file_drop_pages(weight, linear_array_bytes(l, LINEAR_WEIGHTS));
 }
 
-static Status order_attention(Model *model, ModelLayer *layer, const LayerConfig *own, int n_threads,
-                              Error *err) {
-  const Linear in = layer->q;
-  for (int which = LAYER_Q; which <= LAYER_V; which++) {
-    const Gathering g = {model, &in, attention_outputs(own, which), n_threads, err};
-    TRY(gather(&g, layer_linear(layer, which)));
+static Status order_layer(Model *model, int index, int n_threads, Error *err) {
+  ModelLayer *layer = &model->layers[index];
+  const ModelLayer stored = *layer;
+  for (int which = 0; which < N_LAYER_LINEARS; which++) {
+    const HeadOutputs outputs = head_outputs(&model->config, index, which);
+    const Gathering g = {model, &stored.linear[outputs.from], outputs, n_threads, err};
+    if (outputs.n_series > 0) TRY(gather(&g, &layer->linear[which]));
   }
-  drop(model, &in);
+  for (int which = 0; which < N_LAYER_LINEARS; which++)
+    if (is_whole(&model->config, index, which)) drop(model, &stored.linear[which]);
   return STATUS_OK;
 }
 
-static Status order_delta(Model *model, ModelLayer *layer, int n_threads, Error *err) {
-  static const int parts[] = {LAYER_DELTA_QKV, LAYER_DELTA_Z, LAYER_DELTA_B, LAYER_DELTA_A};
-  const Linear in = layer->delta_qkv, gates = layer->delta_b;
-  for (int i = 0; i < 4; i++) {
-    const Gathering g = {model, i < 2 ? &in : &gates, delta_outputs(&model->config.delta, parts[i]),
-                         n_threads, err};
-    TRY(gather(&g, layer_linear(layer, parts[i])));
-  }
-  drop(model, &in);
-  drop(model, &gates);
-  return STATUS_OK;
+/* True if the layer is of a kind whose matrices alternate by head: `attention` or `delta`. */
+static bool is_by_heads(const ModelConfig *config, int layer, StoredByHeads kinds) {
+  const LayerKind kind = config_layer(config, layer).kind;
+  return kind == LAYER_ATTENTION ? kinds.attention : kind == LAYER_DELTA && kinds.delta;
+}
+
+static StoredByHeads stored_by_heads(const ModelConfig *config) {
+  return (StoredByHeads){.attention = config->fused == FUSES_QKV_HEADS,
+                         .delta = config->delta.form == DELTA_INTERLEAVED};
 }
 
 Status key_heads_order(Model *model, int n_threads, Error *err) {
   ModelConfig *config = &model->config;
-  const bool delta = config->delta.form == DELTA_INTERLEAVED, attention = config->fused == FUSES_QKV_HEADS;
-  for (int i = 0; i < config->n_layers; i++) {
-    const LayerConfig own = config_layer(config, i);
-    if (delta && own.kind == LAYER_DELTA) TRY(order_delta(model, &model->layers[i], n_threads, err));
-    if (attention && own.kind == LAYER_ATTENTION)
-      TRY(order_attention(model, &model->layers[i], &own, n_threads, err));
-  }
-  if (delta) config->delta.form = DELTA_AS_ONE;
-  if (attention) config->fused = FUSES_QKV;
-  model->by_heads = (StoredByHeads){.attention = attention, .delta = delta};
+  model->by_heads = stored_by_heads(config);
+  for (int i = 0; i < config->n_layers; i++)
+    if (is_by_heads(config, i, model->by_heads)) TRY(order_layer(model, i, n_threads, err));
+  if (model->by_heads.delta) config->delta.form = DELTA_AS_ONE;
+  if (model->by_heads.attention) config->fused = FUSES_QKV;
   return STATUS_OK;
 }
 
 bool model_is_by_heads(const Model *model, int layer, int which) {
-  const bool attention = which == LAYER_Q || which == LAYER_K || which == LAYER_V,
-             delta = which == LAYER_DELTA_QKV || which == LAYER_DELTA_Z || which == LAYER_DELTA_B ||
-                     which == LAYER_DELTA_A;
-  const LayerKind kind = config_layer(&model->config, layer).kind;
-  return (model->by_heads.attention && attention && kind == LAYER_ATTENTION) ||
-         (model->by_heads.delta && delta && kind == LAYER_DELTA);
+  return is_by_heads(&model->config, layer, model->by_heads) &&
+         head_outputs(&model->config, layer, which).n_series > 0;
 }
 
 int model_stored_output(const Model *model, int layer, int which, int o) {
-  const LayerConfig own = config_layer(&model->config, layer);
-  const HeadOutputs h = own.kind == LAYER_ATTENTION ? attention_outputs(&own, which)
-                                                    : delta_outputs(&model->config.delta, which);
+  const HeadOutputs h = head_outputs(&model->config, layer, which);
   int i = 0;
   while (o >= h.n_heads * h.series[i].n) o -= h.n_heads * h.series[i++].n;
   return o / h.series[i].n * h.step + h.series[i].first + o % h.series[i].n;
 }
 
 void key_heads_count(Model *model) {
-  const ModelConfig *config = &model->config;
-  const bool delta = config->delta.form == DELTA_INTERLEAVED, attention = config->fused == FUSES_QKV_HEADS;
-  for (int i = 0; (delta || attention) && i < config->n_layers; i++) {
-    const ModelLayer *layer = &model->layers[i];
-    const Linear *ordered[] = {delta ? &layer->delta_qkv : &layer->q, &layer->delta_b};
-    for (int k = 0; k < 2; k++) {
-      if (!ordered[k]->qweight && !ordered[k]->weight)
-        continue; /* the layer lacks it, or repack.c will make it, and drop() frees it */
-      const size_t bytes = linear_array_bytes(ordered[k], LINEAR_WEIGHTS);
+  const StoredByHeads kinds = stored_by_heads(&model->config);
+  for (int i = 0; i < model->config.n_layers; i++)
+    for (int which = 0; is_by_heads(&model->config, i, kinds) && which < N_LAYER_LINEARS; which++) {
+      const Linear *stored = &model->layers[i].linear[which];
+      if (!is_whole(&model->config, i, which) || (!stored->qweight && !stored->weight))
+        continue; /* repack.c will make weights that are not there yet, and drop() frees them */
+      const size_t bytes = linear_array_bytes(stored, LINEAR_WEIGHTS);
       model->made_bytes += bytes;
       model->replaced_bytes += bytes;
     }
-  }
 }
