@@ -23,11 +23,7 @@
 #include <stdint.h>
 #include <string.h>
 
-#ifdef __CUDACC__
-#define SAMPLER_FUNCTION static __host__ __device__ inline
-#else
-#define SAMPLER_FUNCTION static inline
-#endif
+#include "base/host_device.h"
 
 #define SAMPLER_TOKEN_SEEN UINT32_C(0x80000000) /* sampler_token_counts() */
 
@@ -36,13 +32,13 @@ enum {
   SAMPLER_MAX_VOCAB = 1 << 23, /* 2^23 weights of 2^40 sum to 2^63 */
 };
 
-SAMPLER_FUNCTION double sampler_bits_double(uint64_t bits) {
+HOST_DEVICE double sampler_bits_double(uint64_t bits) {
   double value;
   memcpy(&value, &bits, sizeof value);
   return value;
 }
 
-SAMPLER_FUNCTION uint64_t sampler_double_bits(double value) {
+HOST_DEVICE uint64_t sampler_double_bits(double value) {
   uint64_t bits;
   memcpy(&bits, &value, sizeof bits);
   return bits;
@@ -53,14 +49,14 @@ SAMPLER_FUNCTION uint64_t sampler_double_bits(double value) {
 #define SAMPLER_KEY_LOWEST   UINT32_C(0x007fffff) /* of -infinity */
 #define SAMPLER_KEY_INFINITE UINT32_C(0xff800000) /* of +infinity */
 
-SAMPLER_FUNCTION uint32_t sampler_key(float score) {
+HOST_DEVICE uint32_t sampler_key(float score) {
   float positive_zero = score + 0.0f;
   uint32_t bits;
   memcpy(&bits, &positive_zero, sizeof bits);
   return bits ^ ((0u - (bits >> 31)) | UINT32_C(0x80000000));
 }
 
-SAMPLER_FUNCTION float sampler_key_score(uint32_t key) {
+HOST_DEVICE float sampler_key_score(uint32_t key) {
   uint32_t bits = key ^ (((key >> 31) - 1u) | UINT32_C(0x80000000));
   float score;
   memcpy(&score, &bits, sizeof score);
@@ -70,8 +66,8 @@ SAMPLER_FUNCTION float sampler_key_score(uint32_t key) {
 /* The score of a seen token. First comes the repetition penalty of transformers
  * (RepetitionPenaltyLogitsProcessor). A token with `n_generated` > 0 uses in the answer then has OpenAI's
  * frequency and presence penalties. */
-SAMPLER_FUNCTION float sampler_penalise(float logit, uint32_t n_generated, float repetition, float presence,
-                                        float frequency) {
+HOST_DEVICE float sampler_penalise(float logit, uint32_t n_generated, float repetition, float presence,
+                                   float frequency) {
   float score = logit < 0 ? logit * repetition : logit / repetition;
   if (n_generated) {
     float weighted = (float)n_generated * frequency;
@@ -85,7 +81,7 @@ SAMPLER_FUNCTION float sampler_penalise(float logit, uint32_t n_generated, float
  * x = k ln 2 + r with |r| <= ln 2 / 2. Adding 1.5 * 2^52 rounds to the integer k and leaves k in the low
  * bits. ln 2 has two parts as in fdlibm, so that k * high is exact. e^r is its series up to r^12; the rest is
  * below 2^-52. */
-SAMPLER_FUNCTION double sampler_exp(double x, int bits) {
+HOST_DEVICE double sampler_exp(double x, int bits) {
   double bounded = x < -64.0 ? -64.0 : x;
   double shifted = bounded * 0x1.71547652b82fep+0 + 0x1.8p52;
   double k = shifted - 0x1.8p52;
@@ -107,22 +103,22 @@ SAMPLER_FUNCTION double sampler_exp(double x, int bits) {
 }
 
 /* e^x * 2^40 as the nearest integer, for x <= 0. Adding 2^52 rounds, and the low bits are the integer. */
-SAMPLER_FUNCTION uint64_t sampler_weight(double x) {
+HOST_DEVICE uint64_t sampler_weight(double x) {
   return sampler_double_bits(sampler_exp(x, SAMPLER_WEIGHT_BITS) + 0x1p52) & ((UINT64_C(1) << 52) - 1);
 }
 
 /* share * 2^32 as the nearest integer (halves up), for a share in [0, 1]. */
-SAMPLER_FUNCTION uint64_t sampler_share(double share) {
+HOST_DEVICE uint64_t sampler_share(double share) {
   return (uint64_t)(share * 0x1p32 + 0.5);
 }
 
 /* floor(sum * share / 2^32) for a share from sampler_share() and a sum of at most 2^63. */
-SAMPLER_FUNCTION uint64_t sampler_part(uint64_t sum, uint64_t share) {
+HOST_DEVICE uint64_t sampler_part(uint64_t sum, uint64_t share) {
   return (sum >> 32) * share + (((sum & UINT64_C(0xffffffff)) * share) >> 32);
 }
 
 /* floor(a * b / 2^64) */
-SAMPLER_FUNCTION uint64_t sampler_multiply_high(uint64_t a, uint64_t b) {
+HOST_DEVICE uint64_t sampler_multiply_high(uint64_t a, uint64_t b) {
   uint64_t a_low = a & UINT64_C(0xffffffff), a_high = a >> 32, b_low = b & UINT64_C(0xffffffff),
            b_high = b >> 32;
   uint64_t middle = a_high * b_low + ((a_low * b_low) >> 32);
@@ -132,7 +128,7 @@ SAMPLER_FUNCTION uint64_t sampler_multiply_high(uint64_t a, uint64_t b) {
 
 /* Philox 4x32-10: turns words[0..4) of the counter into random words under the key. Salmon et al., "Parallel
  * random numbers: as easy as 1, 2, 3" (SC 2011), constants of its table 2 and of Random123. */
-SAMPLER_FUNCTION void sampler_philox(uint32_t words[4], uint32_t key0, uint32_t key1) {
+HOST_DEVICE void sampler_philox(uint32_t words[4], uint32_t key0, uint32_t key1) {
   for (int round = 0; round < 10; round++) {
     uint64_t product0 = (uint64_t)UINT32_C(0xd2511f53) * words[0];
     uint64_t product1 = (uint64_t)UINT32_C(0xcd9e8d57) * words[2];
@@ -149,7 +145,7 @@ SAMPLER_FUNCTION void sampler_philox(uint32_t words[4], uint32_t key0, uint32_t 
 
 /* The random number of a step: the key is the seed, the counter the step; low words come first in both and
  * in the result. */
-SAMPLER_FUNCTION uint64_t sampler_random(uint64_t seed, uint64_t step) {
+HOST_DEVICE uint64_t sampler_random(uint64_t seed, uint64_t step) {
   uint32_t words[4] = {(uint32_t)step, (uint32_t)(step >> 32), 0, 0};
   sampler_philox(words, (uint32_t)seed, (uint32_t)(seed >> 32));
   return (uint64_t)words[1] << 32 | words[0];

@@ -13,11 +13,7 @@
 #include <stdint.h>
 #include <string.h>
 
-#ifdef __CUDACC__
-#define STATE_FUNCTION static __host__ __device__ inline
-#else
-#define STATE_FUNCTION static inline
-#endif
+#include "base/host_device.h"
 
 typedef enum { STATES_F32, STATES_BF16, STATES_F16 } StatesType;
 
@@ -28,16 +24,16 @@ static inline const char *states_type_name(StatesType type) {
 /* A hash of the token's position and of `pair`, which stands for the numbers 2 pair and 2 pair + 1 of a
  * layer's states [n_value_heads][value_dim][key_dim]. The hash of (pos, a + b) is the sum of the hashes of
  * (pos, a) and of (0, b). */
-STATE_FUNCTION uint32_t states_hash(uint32_t pos, uint32_t pair) {
+HOST_DEVICE uint32_t states_hash(uint32_t pos, uint32_t pair) {
   return (pair + pos * 0x9e3779b9u) * 0x85ebca6bu;
 }
 /* Noise for the two numbers, 16 bits each. */
-STATE_FUNCTION uint32_t states_noise(uint32_t hash) {
+HOST_DEVICE uint32_t states_noise(uint32_t hash) {
   return (hash ^ hash >> 15) * 0xc2b2ae35u;
 }
 
 /* The noise for number `index`. */
-STATE_FUNCTION uint32_t states_noise_at(uint32_t pos, uint32_t index) {
+HOST_DEVICE uint32_t states_noise_at(uint32_t pos, uint32_t index) {
   return states_noise(states_hash(pos, index / 2)) >> index % 2 * 16 & 0xffffu;
 }
 
@@ -48,7 +44,7 @@ STATE_FUNCTION uint32_t states_noise_at(uint32_t pos, uint32_t index) {
 /* The fp32 bits of x (for fp16: of x * STATES_F16_SCALE) plus noise below the last place of bf16 (16 bits) or
  * fp16 (13 bits). Cut off after that place, they are x rounded at random. Numbers that are not finite stay
  * so; fminf() makes NaN infinite, because noise could carry into a NaN's sign. */
-STATE_FUNCTION uint32_t states_noisy(StatesType type, float x, uint32_t noise) {
+HOST_DEVICE uint32_t states_noisy(StatesType type, float x, uint32_t noise) {
   const float number = fminf(x, INFINITY) * (type == STATES_F16 ? STATES_F16_SCALE : 1);
   uint32_t bits;
   memcpy(&bits, &number, sizeof bits);

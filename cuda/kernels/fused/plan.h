@@ -41,6 +41,7 @@
 #include <stddef.h>
 #include <stdint.h>
 
+#include "base/host_device.h"
 #include "base/status.h"
 
 enum {
@@ -250,16 +251,8 @@ typedef struct {
   int lm_head_width; /* inputs in a stage of lm_head */
 } StepPlan;
 
-#ifdef __CUDACC__
-#define STEP_BOTH constexpr __host__ __device__
-#elif defined(__cplusplus)
-#define STEP_BOTH constexpr
-#else
-#define STEP_BOTH
-#endif
-
 /* True if all fields are equal. */
-STEP_BOTH static inline bool step_same_shape(const StepShape *a, const StepShape *b) {
+CONSTEXPR HOST_DEVICE bool step_same_shape(const StepShape *a, const StepShape *b) {
   return a->hidden == b->hidden && a->intermediate == b->intermediate && a->n_layers == b->n_layers &&
          a->n_heads == b->n_heads && a->n_kv_heads == b->n_kv_heads && a->vocab_size == b->vocab_size &&
          a->group == b->group && a->head_dim == b->head_dim && a->n_clusters == b->n_clusters &&
@@ -279,27 +272,27 @@ STEP_BOTH static inline bool step_same_shape(const StepShape *a, const StepShape
 
 enum { STEP_VARIED_COLUMNS = STEP_BLOCKS * STEP_GROUP, STEP_VARIED_FEATURES = STEP_GROUP / 2 };
 
-STEP_BOTH static inline bool step_is_varied(const StepShape *s) {
+CONSTEXPR HOST_DEVICE bool step_is_varied(const StepShape *s) {
   return s->width > 0;
 }
 
 /* The model's hidden size. */
-STEP_BOTH static inline int step_width(const StepShape *s) {
+CONSTEXPR HOST_DEVICE int step_width(const StepShape *s) {
   return step_is_varied(s) ? s->width : s->hidden;
 }
 
 /* Groups of inputs of q, k, v, gate and up. */
-STEP_BOTH static inline int step_input_groups(const StepShape *s) {
+CONSTEXPR HOST_DEVICE int step_input_groups(const StepShape *s) {
   return (step_width(s) + STEP_GROUP - 1) / STEP_GROUP;
 }
 
 /* Features of an FFN block. */
-STEP_BOTH static inline int step_features(const StepShape *s) {
+CONSTEXPR HOST_DEVICE int step_features(const StepShape *s) {
   return step_is_varied(s) ? (int)STEP_VARIED_FEATURES : (int)STEP_GROUP;
 }
 
 /* Where the tails of rows of lm_head in 8 bits begin, in bytes (screen.h). */
-STEP_BOTH static inline size_t screen_tails_at(int vocab_size, int width) {
+CONSTEXPR HOST_DEVICE size_t screen_tails_at(int vocab_size, int width) {
   return (size_t)vocab_size * (size_t)width;
 }
 
@@ -320,25 +313,25 @@ enum {
   STEP_LATENT_POSITIONS = 11264, /* from there on separate kernels are faster, as with hybrids */
 };
 
-STEP_BOTH static inline bool step_is_latent(const StepShape *s) {
+CONSTEXPR HOST_DEVICE bool step_is_latent(const StepShape *s) {
   return s->head_dim == STEP_LATENT_HEAD;
 }
 
 /* step_latent_inputs(): outputs of q_a and kv_a together; step_latent_query(): outputs of q_b for a head. */
-STEP_BOTH static inline int step_latent_inputs(const StepShape *s) {
+CONSTEXPR HOST_DEVICE int step_latent_inputs(const StepShape *s) {
   return s->q_rank + STEP_LATENT_HEAD;
 }
-STEP_BOTH static inline int step_latent_query(const StepShape *s) {
+CONSTEXPR HOST_DEVICE int step_latent_query(const StepShape *s) {
   return s->nope_dim + STEP_LATENT_ROPE;
 }
 
 /* Numbers that q_a, kv_a and q_b make for n_heads heads. */
-STEP_BOTH static inline int step_latent_floats(const StepShape *s, int n_heads) {
+CONSTEXPR HOST_DEVICE int step_latent_floats(const StepShape *s, int n_heads) {
   return step_latent_inputs(s) + n_heads * step_latent_query(s);
 }
 
 /* Clusters that attend: as many as divide the query heads evenly. */
-STEP_BOTH static inline int step_latent_clusters(const StepShape *s) {
+CONSTEXPR HOST_DEVICE int step_latent_clusters(const StepShape *s) {
   int n = s->n_clusters;
   while (s->n_heads % n != 0) n--;
   return n;
@@ -346,10 +339,10 @@ STEP_BOTH static inline int step_latent_clusters(const StepShape *s) {
 
 /* step_value_dim(): numbers of a head's output that o reads; step_state_dim(): numbers of a value in the
  * head's softmax states. */
-STEP_BOTH static inline int step_value_dim(const StepShape *s) {
+CONSTEXPR HOST_DEVICE int step_value_dim(const StepShape *s) {
   return step_is_latent(s) ? s->value_dim : s->head_dim;
 }
-STEP_BOTH static inline int step_state_dim(const StepShape *s) {
+CONSTEXPR HOST_DEVICE int step_state_dim(const StepShape *s) {
   return step_is_latent(s) ? (int)STEP_LATENT : s->head_dim;
 }
 
@@ -384,7 +377,7 @@ typedef struct {
  * Except in hybrids, all clusters that attend have the same number of query heads. Varied experts may have
  * fewer sharers, because a cluster has whole packs of queries (step_plan_heads()). For latent attention
  * step_latent_clusters() takes this function's place. */
-STEP_BOTH static inline int step_sharers(const StepShape *s) {
+CONSTEXPR HOST_DEVICE int step_sharers(const StepShape *s) {
   int n = 1;
   if (s->head_dim == STEP_WIDE_HEAD) return s->n_clusters / s->n_kv_heads;
   if (s->n_experts == 0 && s->n_gpus <= 1) return 1;
@@ -396,7 +389,7 @@ STEP_BOTH static inline int step_sharers(const StepShape *s) {
  * each computes the same key and value. In layers of the delta rule value heads are divided among all
  * clusters. Clusters that share a key head each compute its q and k. So no numbers pass between clusters
  * before o. */
-STEP_BOTH static inline StepMix step_mix(const StepShape *s, bool delta, int cluster) {
+CONSTEXPR HOST_DEVICE StepMix step_mix(const StepShape *s, bool delta, int cluster) {
   StepMix m = {0, 0, 0, 0};
   if (delta) {
     const int n = s->n_value_heads, c = s->n_clusters, each = n / s->n_key_heads;
@@ -419,15 +412,15 @@ STEP_BOTH static inline StepMix step_mix(const StepShape *s, bool delta, int clu
 /* step_mix_packs(): the number of the cluster's packs in the matrix of projections: of q with gates, k and v;
  * for the delta rule of q, k, v and z. step_mix_groups(): the number of groups of 128 inputs of o that the
  * cluster's heads make. */
-STEP_BOTH static inline int step_mix_packs(StepMix m, bool delta) {
+CONSTEXPR HOST_DEVICE int step_mix_packs(StepMix m, bool delta) {
   return m.n == 0 ? 0 : delta ? 2 * m.n_keys + 2 * m.n : 4 * m.n + 4;
 }
-STEP_BOTH static inline int step_mix_groups(StepMix m, bool delta) {
+CONSTEXPR HOST_DEVICE int step_mix_groups(StepMix m, bool delta) {
   return delta ? m.n : 2 * m.n;
 }
 
 /* The index of the cluster's pack i in the matrix of projections. */
-STEP_BOTH static inline int step_mix_pack(const StepShape *s, StepMix m, bool delta, int i) {
+CONSTEXPR HOST_DEVICE int step_mix_pack(const StepShape *s, StepMix m, bool delta, int i) {
   if (!delta)
     return i < 4 * m.n
                ? 4 * m.first + i
@@ -439,17 +432,17 @@ STEP_BOTH static inline int step_mix_pack(const StepShape *s, StepMix m, bool de
 
 /* How many clusters have heads, and so contribute to the all-reduce of o: with `delta` in layers of the delta
  * rule, else in layers of attention. */
-STEP_BOTH static inline int step_mix_clusters(const StepShape *s, bool delta) {
+CONSTEXPR HOST_DEVICE int step_mix_clusters(const StepShape *s, bool delta) {
   if (delta) return s->n_value_heads < s->n_clusters ? s->n_value_heads : s->n_clusters;
   const int heads = s->n_heads / s->n_kv_heads, clusters = step_sharers(s);
   return s->n_kv_heads * (heads < clusters ? heads : clusters);
 }
 
-STEP_BOTH static inline bool step_is_delta(const StepShape *s, int layer) {
+CONSTEXPR HOST_DEVICE bool step_is_delta(const StepShape *s, int layer) {
   return layer < STEP_HYBRID_LAYERS && s->delta_layers >> layer & 1;
 }
 /* Bits 0 to layer - 1. */
-STEP_BOTH static inline uint64_t step_layers_before(int layer) {
+CONSTEXPR HOST_DEVICE uint64_t step_layers_before(int layer) {
   return layer < STEP_HYBRID_LAYERS ? (UINT64_C(1) << layer) - 1 : ~UINT64_C(0);
 }
 
@@ -462,93 +455,93 @@ static inline bool step_reaches(const StepShape *s, bool demanded, int pos) {
 
 /* FFN blocks of an expert. The chosen experts follow one another: block b belongs to choice b /
  * step_expert_blocks(). */
-STEP_BOTH static inline int step_expert_blocks(const StepShape *s) {
+CONSTEXPR HOST_DEVICE int step_expert_blocks(const StepShape *s) {
   return s->intermediate / step_features(s) / s->n_chosen;
 }
 
 /* Rows of the router: one for each expert and, in a hybrid, the gate of the shared expert. */
-STEP_BOTH static inline int step_router_rows(const StepShape *s) {
+CONSTEXPR HOST_DEVICE int step_router_rows(const StepShape *s) {
   return s->n_experts == 0 ? 0 : s->n_experts + (s->head_dim == STEP_WIDE_HEAD);
 }
 
 /* Words of a buffer of the all-reduce of one token: a word for each column, then one for each row of the
  * router, rounded up to 32. */
-STEP_BOTH static inline int step_sum_words(const StepShape *s) {
+CONSTEXPR HOST_DEVICE int step_sum_words(const StepShape *s) {
   return s->hidden + (step_router_rows(s) + 31) / 32 * 32;
 }
 
 /* How many of a block's experts compete for being chosen: as many as the router chooses (with latent
  * attention the shared expert counts, too), rounded up to a multiple of four. */
-STEP_BOTH static inline int step_candidates(const StepShape *s) {
+CONSTEXPR HOST_DEVICE int step_candidates(const StepShape *s) {
   return (s->n_chosen - (s->head_dim == STEP_WIDE_HEAD) + 3) / 4 * 4;
 }
 
 /* Rows of the folded router (folded_router.h) in a stage of a block: at most four. A hybrid may have twice as
  * many experts, so a stage has up to eight rows, and the row of the shared expert's gate. */
-STEP_BOTH static inline int step_folded_rows(const StepShape *s) {
+CONSTEXPR HOST_DEVICE int step_folded_rows(const StepShape *s) {
   if (s->n_experts == 0) return 0;
   return s->head_dim == STEP_WIDE_HEAD ? 9 : 4;
 }
 
 /* How many parts a group of STEP_GROUP inputs has, each with a scale and a zero point (FP4: a scale). FP8,
  * int8 and fp16 have no parts: STEP_FP8_PARTS, STEP_INT8_PARTS and STEP_HALF_PARTS mark them. */
-STEP_BOTH static inline int step_parts(const StepShape *s) {
+CONSTEXPR HOST_DEVICE int step_parts(const StepShape *s) {
   return STEP_GROUP / s->group;
 }
 /* step_parts() of q, k, v and o. */
-STEP_BOTH static inline int step_attn_parts(const StepShape *s) {
+CONSTEXPR HOST_DEVICE int step_attn_parts(const StepShape *s) {
   return STEP_GROUP / (s->attn_group > 0 ? s->attn_group : s->group);
 }
 
 /* True for weights of 8 bits. */
-STEP_BOTH static inline bool step_in_bytes(int parts) {
+CONSTEXPR HOST_DEVICE bool step_in_bytes(int parts) {
   return parts == STEP_FP8_PARTS || parts == STEP_INT8_PARTS;
 }
 
 /* True for int8 and fp16: the weights lie in memory as whole rows, and tensor maps describe the copies. */
-STEP_BOTH static inline bool step_in_rows(int parts) {
+CONSTEXPR HOST_DEVICE bool step_in_rows(int parts) {
   return parts >= STEP_INT8_PARTS;
 }
 
 /* Groups that a warp multiplies at once, at most. */
-STEP_BOTH static inline int step_span(int parts) {
+CONSTEXPR HOST_DEVICE int step_span(int parts) {
   return parts == STEP_HALF_PARTS ? STEP_HALF_SPAN : step_in_bytes(parts) ? STEP_BYTES_SPAN : STEP_SPAN;
 }
 
 /* KSplit.splits, at most, of weights whose step_span() is `span`. */
-STEP_BOTH static inline int step_most_splits(int span) {
+CONSTEXPR HOST_DEVICE int step_most_splits(int span) {
   return span == STEP_HALF_SPAN ? STEP_HALF_SPLITS : STEP_MAX_SPLITS;
 }
 
 /* Scales of STEP_GROUP inputs of x: one a part, but with FP4, 8 and 16 bits one for all parts. */
-STEP_BOTH static inline int step_x_scales(int parts) {
+CONSTEXPR HOST_DEVICE int step_x_scales(int parts) {
   return parts >= STEP_FP4_PARTS ? 1 : parts;
 }
 
 /* Bytes of 128 inputs of o as planes with their scales, a multiple of 16. */
-STEP_BOTH static inline int step_value_bytes(const StepShape *s) {
+CONSTEXPR HOST_DEVICE int step_value_bytes(const StepShape *s) {
   return 2 * STEP_GROUP + (step_x_scales(step_parts(s)) + 1) / 2 * 16;
 }
 
 /* True if a block quantises its columns of x before it sends them to the cluster: with experts, if the
  * columns are whole groups of inputs. In a hybrid the last warp needs x as floats. Without experts quantising
  * first was slower (LOG.md, "Shares and stages"). */
-STEP_BOTH static inline bool step_owns_groups(const StepShape *s) {
+CONSTEXPR HOST_DEVICE bool step_owns_groups(const StepShape *s) {
   return s->n_experts > 0 && s->head_dim != STEP_WIDE_HEAD && s->hidden % (STEP_BLOCKS * STEP_GROUP) == 0;
 }
 
 /* Positions in a stage of the KV cache. */
-STEP_BOTH static inline int step_keys(const StepShape *s) {
+CONSTEXPR HOST_DEVICE int step_keys(const StepShape *s) {
   return s->head_dim == STEP_WIDE_HEAD || step_is_latent(s) ? STEP_KEYS_256
          : s->q8                                            ? STEP_KEYS_Q8
                                                             : STEP_KEYS;
 }
 
 /* step_packs(): packs of a KV head's queries; step_kv_packs(): packs of its key and value. */
-STEP_BOTH static inline int step_packs(const StepShape *s) {
+CONSTEXPR HOST_DEVICE int step_packs(const StepShape *s) {
   return s->n_heads / s->n_kv_heads * s->head_dim / STEP_PACK;
 }
-STEP_BOTH static inline int step_kv_packs(const StepShape *s) {
+CONSTEXPR HOST_DEVICE int step_kv_packs(const StepShape *s) {
   return 2 * s->head_dim / STEP_PACK;
 }
 
@@ -557,11 +550,11 @@ STEP_BOTH static inline int step_kv_packs(const StepShape *s) {
  * a KV head are the last, and wait while the others attend. It would be slower to give clusters with a KV
  * head fewer blocks, so that all read the same number of bytes: the other clusters cannot begin before
  * attention has ended (LOG.md, "Shares and stages"). */
-STEP_BOTH static inline int step_first_of(const StepShape *s, int n, int cluster) {
+CONSTEXPR HOST_DEVICE int step_first_of(const StepShape *s, int n, int cluster) {
   int c = s->n_clusters, without = c - n % c;
   return cluster * (n / c) + (cluster > without ? cluster - without : 0);
 }
-STEP_BOTH static inline int step_first_block(const StepShape *s, int features, int cluster) {
+CONSTEXPR HOST_DEVICE int step_first_block(const StepShape *s, int features, int cluster) {
   return step_first_of(s, s->intermediate / features, cluster);
 }
 static inline int step_first_ffn_block(const StepShape *s, int cluster) {
@@ -569,22 +562,22 @@ static inline int step_first_ffn_block(const StepShape *s, int cluster) {
 }
 
 /* Groups of down's inputs in n FFN blocks. */
-STEP_BOTH static inline int step_down_groups(const StepShape *s, int n) {
+CONSTEXPR HOST_DEVICE int step_down_groups(const StepShape *s, int n) {
   return step_is_varied(s) ? (n + 1) / 2 : n;
 }
 
 /* The first group of 128 columns of hidden that the block of this rank owns; its last one precedes the
  * next rank's first. */
-STEP_BOTH static inline int step_first_column_group(const StepShape *s, int rank) {
+CONSTEXPR HOST_DEVICE int step_first_column_group(const StepShape *s, int rank) {
   return rank * (s->hidden / STEP_GROUP) / STEP_BLOCKS;
 }
 
 /* step_few_stages(): the number of stages for n_groups groups of inputs; step_few_span(): the groups of each
  * stage but the last. */
-STEP_BOTH static inline int step_few_stages(int n_groups) {
+CONSTEXPR HOST_DEVICE int step_few_stages(int n_groups) {
   return (n_groups + STEP_STAGE_GROUPS - 1) / STEP_STAGE_GROUPS;
 }
-STEP_BOTH static inline int step_few_span(int n_groups) {
+CONSTEXPR HOST_DEVICE int step_few_span(int n_groups) {
   const int stages = step_few_stages(n_groups);
   return (n_groups + stages - 1) / stages;
 }
@@ -592,7 +585,7 @@ STEP_BOTH static inline int step_few_span(int n_groups) {
 /* Floats from the partial sums of one split-K warp to those of the next: 16 a tile row, plus 4, so that warps
  * begin 4 banks apart. The last stage may have fewer tile rows than 4, so n_tile_rows is rounded up to a
  * multiple of 4. */
-STEP_BOTH static inline int step_sums_stride(int n_tile_rows) {
+CONSTEXPR HOST_DEVICE int step_sums_stride(int n_tile_rows) {
   return (n_tile_rows + STEP_WARPGROUP_WARPS - 1) / STEP_WARPGROUP_WARPS * STEP_WARPGROUP_WARPS * 16 + 4;
 }
 

@@ -10,6 +10,7 @@
 #include <stdbool.h>
 #include <stdint.h>
 
+#include "base/host_device.h"
 #include "base/status.h"
 #include "model/slice.h"
 
@@ -54,13 +55,8 @@ enum {
 
 size_t peers_inbox_bytes(int n, int hidden);
 
-#ifdef __CUDACC__
-#define PEERS_FUNCTION static __host__ __device__ inline
-#else
-#define PEERS_FUNCTION static inline
-#endif
 /* The first of n_rows rows that GPU `rank` adds up if each GPU has its own rows. */
-PEERS_FUNCTION int peers_first_row(const Peers *peers, int rank, int n_rows) {
+HOST_DEVICE int peers_first_row(const Peers *peers, int rank, int n_rows) {
   return (int)((int64_t)n_rows * rank / peers->n);
 }
 
