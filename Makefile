@@ -256,7 +256,7 @@ $(BUILD)/%.o: %.cu $(BUILD)/flags.cuda
 	$(Q)$(NVCC) $(AUK_CPPFLAGS) $(AUK_NVCCFLAGS) -MMD -MP -c -o $@ $<
 endif
 
-# Arithmetic that is the host's to the bit, which knows no fused multiply-add (engine/sampler_math.h; rounding/groups.cu).
+# Arithmetic that is the host's to the bit, which knows no fused multiply-add (base/sampler_math.h; rounding/groups.cu).
 $(BUILD)/cuda/kernels/ops/sample.o $(BUILD)/cuda/kernels/ops/sample_top_k.o $(BUILD)/cuda/kernels/rounding/groups.o: private AUK_NVCCFLAGS += -fmad=false
 
 -include $(patsubst %.o,%.d,$(HOST)/main.o $(foreach room,$(ROOMS),$(OBJECTS_$(room))) $(TESTS:=.o) $(FUZZERS:=.o)) \

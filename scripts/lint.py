@@ -26,7 +26,7 @@ MAX_FUNCTION = 100  # lines
 
 # Who may include whom, as "room" or "room/header": a room's own headers and those of the rooms below it. The backends
 # implement engine/backend.h, which hands them the sampler, and know nothing else of the engine.
-BACKEND = {"engine/backend.h", "engine/probe.h", "engine/sampler.h", "engine/sampler_math.h", "model", "base"}
+BACKEND = {"engine/backend.h", "engine/probe.h", "engine/sampler.h", "model", "base"}
 KERNELS = {"cuda/kernels/" + room
            for room in ("ptx", "cache", "ops", "linear", "attention", "delta", "experts", "fused")}
 BELOW_COMMANDS = {"commands", "terminal", "engine", "cuda/one/table.h", "cuda/one/gpu.h", "cuda/several/several.h",
@@ -38,21 +38,22 @@ KNOWS = {
     "constrain": {"constrain", "tokenizer", "base"},
     "engine": {"engine", "model", "base"},
     "cpu": {"cpu"} | BACKEND,
-    # Three floors, each with those below it: kernels, one GPU, several GPUs. test/cuda knows all.
+    # Three floors, each with those below it: kernels, one GPU, several GPUs. test/cuda knows all. Kernels are functions
+    # of pointers and sizes: they know one another and base, but no model.
     "cuda/kernels/ptx": {"cuda/kernels/ptx", "base"},
-    "cuda/kernels/cache": {"cuda/kernels/cache", "cuda/kernels/ptx", "engine/backend.h"},
-    "cuda/kernels/ops": {"cuda/kernels/ops", "cuda/kernels/cache", "cuda/kernels/ptx"} | BACKEND,
+    "cuda/kernels/cache": {"cuda/kernels/cache", "cuda/kernels/ptx", "base"},
+    "cuda/kernels/ops": {"cuda/kernels/ops", "cuda/kernels/cache", "cuda/kernels/ptx", "base"},
     "cuda/kernels/linear": {"cuda/kernels/linear", "cuda/kernels/ops", "cuda/kernels/cache", "cuda/kernels/ptx",
-                            "model", "base"},
+                            "base"},
     "cuda/kernels/linear/reference": {"cuda/kernels/linear/reference", "cuda/kernels/linear", "cuda/kernels/ptx",
                                       "base"},
     "cuda/kernels/attention": {"cuda/kernels/attention", "cuda/kernels/linear", "cuda/kernels/cache",
-                               "cuda/kernels/ptx"} | BACKEND,
-    "cuda/kernels/delta": {"cuda/kernels/delta", "cuda/kernels/linear", "cuda/kernels/ops",
-                           "cuda/kernels/ptx"} | BACKEND,
-    "cuda/kernels/experts": {"cuda/kernels/experts", "cuda/kernels/linear", "cuda/kernels/ops",
-                             "cuda/kernels/ptx"} | BACKEND,
-    "cuda/kernels/fused": KERNELS | BACKEND,
+                               "cuda/kernels/ptx", "base"},
+    "cuda/kernels/delta": {"cuda/kernels/delta", "cuda/kernels/linear", "cuda/kernels/ops", "cuda/kernels/ptx",
+                           "base"},
+    "cuda/kernels/experts": {"cuda/kernels/experts", "cuda/kernels/linear", "cuda/kernels/ops", "cuda/kernels/ptx",
+                             "base"},
+    "cuda/kernels/fused": KERNELS | {"base"},
     "cuda/kernels/rounding": {"cuda/kernels/rounding", "cuda/kernels/ptx", "base"},
     "cuda/quantize": {"cuda/quantize", "cuda/kernels/rounding", "cuda/kernels/linear/cublas.h", "cuda/kernels/ptx",
                       "quantize"} | BACKEND,

@@ -128,14 +128,26 @@ size_t fused_bytes(const ModelConfig *c) {
 
 StepLayer fused_layer(const DeviceLayer *l) {
   const bool experts = l->experts.down.n_out > 0;
-  return (StepLayer){.qkv = l->qkv.parts,
-                     .n_qkv = l->qkv.n_parts,
-                     .gate_up = experts ? &l->experts.gate_up : &l->gate_up.parts[0],
-                     .down = experts ? &l->experts.down : &l->down,
-                     .linear = l->linear,
-                     .vector = l->vector,
-                     .key_halves = l->key_halves,
-                     .value_halves = l->value_halves};
+  return (StepLayer){
+      .qkv = l->qkv.parts,
+      .n_qkv = l->qkv.n_parts,
+      .gate_up = experts ? &l->experts.gate_up : &l->gate_up.parts[0],
+      .down = experts ? &l->experts.down : &l->down,
+      .o = &l->o,
+      .router = &l->router,
+      .shared_gate = &l->shared_gate,
+      .attn_norm = l->attn_norm,
+      .mlp_norm = l->mlp_norm,
+      .q_norm = l->q_norm,
+      .k_norm = l->k_norm,
+      .sinks = l->sinks,
+      .choice_bias = l->choice_bias,
+      .delta = {l->delta_conv, l->delta_a_log, l->delta_dt_bias, l->delta_norm, l->qkv.parts[0].dense},
+      .q_b = &l->q,
+      .q_a_norm = l->q_a_norm,
+      .kv_a_norm = l->kv_a_norm,
+      .key_halves = l->key_halves,
+      .value_halves = l->value_halves};
 }
 
 static Status open_kernel(const BackendModel *loaded, const StepPlan *plan, StepTaps taps, bool several,
@@ -144,16 +156,27 @@ static Status open_kernel(const BackendModel *loaded, const StepPlan *plan, Step
   OWNED(mem_release) StepLayer *layers = NULL;
   TRY(NEW(layers, (size_t)config->n_layers, "fused steps", err));
   for (int i = 0; i < config->n_layers; i++) layers[i] = fused_layer(&loaded->layers[i]);
-  const StepModel model = {.layers = layers,
-                           .lm_head = &loaded->head,
-                           .final_norm = loaded->final_norm,
-                           .embedding = loaded->embedding,
-                           .embedding_stride = loaded->embedding_stride,
-                           .embedding_type = loaded->embedding_type,
-                           .config = config,
-                           .taps = taps,
-                           .several = several,
-                           .screen = loaded->screen};
+  StepModel model = {.layers = layers,
+                     .lm_head = &loaded->head,
+                     .final_norm = loaded->final_norm,
+                     .embedding = loaded->embedding,
+                     .embedding_stride = loaded->embedding_stride,
+                     .embedding_type = loaded->embedding_type,
+                     .embedding_scale = (float)config->embedding_scale,
+                     .norm_eps = (float)config->norm_eps,
+                     .attention_scale = (float)config->attention_scale,
+                     .delta = &config->delta,
+                     .renormalise = config->experts.renormalise,
+                     .sum_plus = (float)config->experts.sum_plus,
+                     .expert_scale = (float)config->experts.scale,
+                     .neighbours = config->rope.neighbours,
+                     .taps = taps,
+                     .several = several,
+                     .screen = loaded->screen};
+  for (int i = 0; i < config->n_layers && i < 64; i++) {
+    const int window = config_layer(config, i).window;
+    if (window > 0) model.window = window, model.windows |= UINT64_C(1) << i;
+  }
   TRY(cuda_status(cudaMalloc(memory, step_bytes(&plan->shape, plan->tokens)), "no memory for fused steps",
                   err));
   return step_open(&model, plan, *memory, loaded->stream, step, err);

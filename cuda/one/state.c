@@ -41,7 +41,7 @@ static size_t ngrams_before(const ModelConfig *c, int layer) {
   const NgramConfig *n = &c->ngrams;
   size_t n_layers = 0;
   for (int i = 0; n->longest > 0 && i < layer; i++) n_layers += config_layer(c, i).ngrams > 0;
-  return n_layers ? n_layers * ops_ngram_state_floats(n, c->streams.n, c->hidden) : 0;
+  return n_layers ? n_layers * ops_ngram_state_floats(n->longest, n->taps, c->streams.n, c->hidden) : 0;
 }
 
 size_t state_floats_before(const ModelConfig *c, StatesType type, int layer) {

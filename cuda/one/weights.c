@@ -9,11 +9,11 @@
 #include <stdint.h>
 #include <stdlib.h>
 
-#include "cuda/kernels/experts/stored.h"
 #include "cuda/kernels/linear/random_weights.h"
 #include "cuda/kernels/ptx/device.h"
 #include "cuda/one/layers/parts.h"
 #include "cuda/one/ropes.h"
+#include "cuda/one/stored.h"
 #include "cuda/one/upload.h"
 #include "model/layers.h"
 

@@ -17,9 +17,9 @@
 #include <stddef.h>
 #include <stdint.h>
 
+#include "base/state_type.h"
 #include "base/status.h"
 #include "engine/sampler.h"
-#include "engine/state_type.h"
 #include "model/model.h"
 #include "model/program.h"
 #include "model/slice.h"
@@ -28,37 +28,6 @@ typedef struct BackendModel BackendModel; /* the weights in the device's own lay
 typedef struct BackendState BackendState; /* KV cache and intermediate results */
 
 typedef struct BackendProbe BackendProbe;
-
-/* Types of the KV cache. KV_Q8 is int8 with fp16 scales: x = q * scale, q = round(x / scale). A key has a
- * scale for each KEY_SCALE_DIMS numbers: a few channels of keys are far larger than the rest. The mean KL
- * divergence of SmolLM2-135M from itself with KV_F16 is 9e-4 with one scale for a key, 4.1e-4 with one for
- * 32 numbers, 3.4e-4 with one for 16. A value has one scale: int8 values with fp16 keys make a KL
- * divergence of only 6e-5. (Latent attention on a GPU reads the keys' bytes as its values.)
- * scale = largest |x| / 127, rounded up to 7 significant bits, so that 1152 * scale is exact in fp16: GPUs
- * read the byte q + 128 as the half 1024 + 128 + q and subtract 1152 (cuda/kernels/cache/q8.cuh). */
-typedef enum { KV_F16, KV_F32, KV_Q8 } KvType;
-
-static inline const char *kv_type_name(KvType kv) {
-  return kv == KV_F32 ? "f32" : kv == KV_Q8 ? "q8" : "f16";
-}
-
-enum { KEY_SCALE_DIMS = 16, KV_SCALE_BYTES = 2 };
-
-static inline size_t kv_number_bytes(KvType kv) {
-  return kv == KV_F32 ? 4 : kv == KV_Q8 ? 1 : 2;
-}
-
-/* For one head and one token: the number of the key's scales; the bytes of the key, and of the value, with
- * their scales. */
-static inline int kv_key_scales(KvType kv, int head_dim) {
-  return kv == KV_Q8 ? (head_dim - 1) / KEY_SCALE_DIMS + 1 : 0;
-}
-static inline size_t kv_key_bytes(KvType kv, int head_dim) {
-  return (size_t)head_dim * kv_number_bytes(kv) + (size_t)kv_key_scales(kv, head_dim) * KV_SCALE_BYTES;
-}
-static inline size_t kv_value_bytes(KvType kv, int head_dim) {
-  return (size_t)head_dim * kv_number_bytes(kv) + (kv == KV_Q8 ? KV_SCALE_BYTES : 0);
-}
 
 /* Bytes of a token's keys and values in a layer's cache; 0 if the layer has no cache of its own. */
 static inline size_t kv_token_bytes(const ModelConfig *config, int layer, KvType kv) {

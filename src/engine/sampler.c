@@ -15,7 +15,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "engine/sampler_math.h"
+#include "base/sampler_math.h"
 
 _Static_assert(FLT_EVAL_METHOD == 0, "float and double arithmetic must round to float and double");
 

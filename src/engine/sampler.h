@@ -10,20 +10,10 @@
 #include <stddef.h>
 #include <stdint.h>
 
+#include "base/sampler_math.h"
 #include "base/status.h"
 
 C_BEGIN
-
-typedef struct {
-  double temperature;        /* 0: greedy (penalties still count) */
-  int top_k;                 /* 0: off */
-  double top_p;              /* 1: off */
-  double min_p;              /* 0: off */
-  double repetition_penalty; /* 1: off; every token of prompt and answer counts, as in transformers */
-  double presence_penalty;   /* 0: off; tokens of the answer only, as in OpenAI's API */
-  double frequency_penalty;  /* 0: off; likewise */
-  uint64_t seed;
-} SamplerSettings;
 
 typedef struct Sampler Sampler; /* settings, the count of draws, and the counts of seen tokens */
 

@@ -14,20 +14,6 @@
 #include "model/config/config.h"
 #include "model/slots.h"
 
-typedef enum {
-  DTYPE_F32,
-  DTYPE_F16,
-  DTYPE_BF16,
-  DTYPE_I32,
-  DTYPE_I16,
-  DTYPE_I8,
-  DTYPE_U8,
-  DTYPE_I64,
-  DTYPE_F8_E4M3,
-  DTYPE_F8_E8M0,
-  DTYPE_OTHER
-} Dtype;
-
 size_t dtype_bytes(Dtype dtype);     /* 0 for DTYPE_OTHER */
 const char *dtype_name(Dtype dtype); /* as safetensors spells it: "F16" */
 /* out[0..n) = elements [first, first + n) of F32, F16 or BF16 data (at any alignment) as fp32. */

@@ -11,8 +11,6 @@
 
 #include "model/model.h"
 
-enum { MAX_SPLIT = 8 };
-
 /* Refuses (STATUS_MODEL) a model that cannot be divided among n GPUs: names the obstacle, and the numbers of
  * GPUs that would work. Needs no weights. n 1: any model. */
 Status model_check_split(const Model *model, int n, Error *err);

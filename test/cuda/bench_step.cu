@@ -264,14 +264,6 @@ static bool open_kernel(const Loaded &m, const Sizes &s, const StepShape &shape,
                         int prefetch_stages, int n_ctx, Opened *to) {
   std::vector<StepLayer> layers;
   for (const DeviceLayer &layer : m.layers) layers.push_back(fused_layer(&layer));
-  std::vector<LayerConfig> own(s.n_layers);
-  for (int i = 0; i < s.n_layers; i += 2) own[i].window = s.n_experts > 0 ? 128 : 0;
-  ModelConfig config = {};
-  config.layers = own.data();
-  config.embedding_scale = 1;
-  config.norm_eps = 1e-6;
-  config.attention_scale = 1 / sqrt(s.head_dim);
-  config.experts.renormalise = s.n_experts > 0;
   StepModel model = {};
   model.in_flight = in_flight;
   model.prefetch_stages = prefetch_stages;
@@ -282,7 +274,12 @@ static bool open_kernel(const Loaded &m, const Sizes &s, const StepShape &shape,
   model.embedding_stride = s.hidden;
   model.embedding_type = DTYPE_F16;
   model.several = m.pages != NULL;
-  model.config = &config;
+  model.embedding_scale = 1;
+  model.norm_eps = 1e-6;
+  model.attention_scale = 1 / sqrt(s.head_dim);
+  model.renormalise = s.n_experts > 0;
+  model.window = 128;
+  for (int i = 0; i < s.n_layers && s.n_experts > 0; i += 2) model.windows |= UINT64_C(1) << i;
   StepPlan plan;
   if (step_plan(&shape, rows, &plan, &error) != STATUS_OK) return false;
   Step *step;

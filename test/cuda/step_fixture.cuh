@@ -190,8 +190,6 @@ struct Fixture {
   std::vector<HostLayer> host;
   std::vector<DeviceLayer> layers;
   std::vector<StepLayer> step_layers;
-  ModelConfig config = {}; /* what StepModel.config needs */
-  std::vector<LayerConfig> layer_configs;
   std::vector<void *> memory;
   HostLinear head_host;
   DeviceLinear head;
@@ -396,7 +394,6 @@ struct Fixture {
   Fixture(const Case &of, int context) : c(of), n_ctx(context) {
     for (int i = 0; i < c.n_layers; i++) add_layer();
     for (const DeviceLayer &layer : layers) step_layers.push_back(fused_layer(&layer));
-    configure();
     seed += 10;
     Stored head_stored = stored_random(WEIGHT_F16, c.hidden, c.vocab, 0, seed);
     auto halves = to_host<__half>(head_stored.weights, (size_t)c.vocab * c.hidden);
@@ -432,16 +429,6 @@ struct Fixture {
     for (int i = 0; i < c.head_dim / 2; i++) of_pairs.push_back(frequency_of(c, i));
     frequencies = to_device(of_pairs);
     memory.push_back(ids), memory.push_back(frequencies);
-  }
-
-  void configure() {
-    layer_configs.resize(c.n_layers);
-    for (int i = 0; i < c.n_layers; i++) layer_configs[i].window = c.has_window(i) ? c.window : 0;
-    config.layers = layer_configs.data();
-    config.embedding_scale = kEmbeddingScale;
-    config.norm_eps = kEps;
-    config.attention_scale = scale_of(c);
-    config.experts.renormalise = c.n_experts > 0;
   }
 
   /* Positions lie in every second page, the last ones first. */
@@ -706,7 +693,12 @@ static StepModel model_of(const Fixture &f, int in_flight) {
   m.embedding = f.embedding_device;
   m.embedding_stride = (size_t)f.embedding_stride;
   m.embedding_type = f.embedding_type;
-  m.config = &f.config;
+  m.embedding_scale = kEmbeddingScale;
+  m.norm_eps = kEps;
+  m.attention_scale = scale_of(f.c);
+  m.renormalise = f.c.n_experts > 0;
+  m.window = f.c.window;
+  for (int i = 0; i < f.c.n_layers; i++) m.windows |= (uint64_t)f.c.has_window(i) << i;
   MUST(screen_make(&f.head, f.screen, 0, &error));
   m.screen = f.screen;
   return m;

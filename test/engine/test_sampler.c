@@ -1,11 +1,11 @@
-/* test_sampler.c - the sampler against its rules (engine/sampler_math.h), written again in the plainest way
+/* test_sampler.c - the sampler against its rules (base/sampler_math.h), written again in the plainest way
  * here, against the exact distribution, and against constants: the same seed and logits give the same tokens
  * on every machine. */
 #include <float.h>
 #include <math.h>
 
+#include "base/sampler_math.h"
 #include "engine/sampler.h"
-#include "engine/sampler_math.h"
 #include "test/tests.h"
 
 static const SamplerSettings neutral = {.temperature = 1, .top_p = 1, .repetition_penalty = 1};

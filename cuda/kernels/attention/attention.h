@@ -20,8 +20,9 @@
 #include <stdbool.h>
 #include <stddef.h>
 
+#include "base/arithmetic.h"
+#include "base/status.h"
 #include "cuda/kernels/cache/pages.h"
-#include "engine/backend.h"
 
 C_BEGIN
 

@@ -1,4 +1,4 @@
-/* q8.cuh - a KV cache in 8 bits (KV_Q8, backend.h): its numbers as halves, and how they are made.
+/* q8.cuh - a KV cache in 8 bits (KV_Q8, arithmetic.h): its numbers as halves, and how they are made.
  *
  * A number q of -127 .. 127 is kept as the byte q + 128. The bits 0x6400 + (q + 128) are those of the half
  * 1024 + 128 + q. So reading a number takes a permutation of bytes and a multiply-add.
@@ -9,8 +9,8 @@
 #include <cuda_fp16.h>
 #include <stdint.h>
 
+#include "base/arithmetic.h"
 #include "cuda/kernels/ptx/ptx.cuh"
-#include "engine/backend.h"
 
 __host__ __device__ constexpr int key_scales(int head_dim) {
   return (head_dim + KEY_SCALE_DIMS - 1) / KEY_SCALE_DIMS;

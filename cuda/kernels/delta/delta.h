@@ -21,9 +21,10 @@
 
 C_BEGIN
 
+#include "base/arithmetic.h"
+#include "base/state_type.h"
 #include "cuda/kernels/linear/linear.h"
 #include "cuda/kernels/ops/segment.h"
-#include "engine/backend.h"
 
 typedef enum { DELTA_STEP, DELTA_CHUNKS, DELTA_PLAIN } DeltaFamily;
 

@@ -8,8 +8,9 @@
 
 #include <cuda_runtime_api.h>
 
+#include "base/arithmetic.h"
+#include "base/status.h"
 #include "cuda/kernels/linear/linear.h"
-#include "model/config/config.h"
 
 C_BEGIN
 

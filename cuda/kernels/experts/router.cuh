@@ -164,7 +164,7 @@ __device__ __forceinline__ float judge(const Args &a, Logit logit, float *scores
   return top;
 }
 
-/* SCORE_CHOSEN_NEAR (model/config/config.h): the weight of the chosen expert ids[lane]. `scores` are logits;
+/* SCORE_CHOSEN_NEAR (base/arithmetic.h): the weight of the chosen expert ids[lane]. `scores` are logits;
  * the logits of chosen experts become -inf. For a warp. */
 __device__ __forceinline__ float share_among_near(const ExpertConfig &c, const int *ids, float *scores) {
   const int lane = threadIdx.x % 32;

@@ -8,7 +8,8 @@
 #include <stdint.h>
 #include <string.h>
 
-#include "engine/backend.h"
+#include "base/arithmetic.h"
+#include "base/status.h"
 
 enum {
   LEAST_SLOTS = STEP_WARPGROUPS + 1, /* so that one stage may be in flight: step.cu, set_in_flight() */

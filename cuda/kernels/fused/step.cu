@@ -105,7 +105,7 @@ static size_t deltas_bytes(const StepShape &s) {
 }
 
 static const DeviceLinear *projections_of(const StepLayer *l) {
-  return &l->qkv[l->vector[LAYER_DELTA_CONV] ? l->n_qkv - 1 : 0];
+  return &l->qkv[l->delta.conv ? l->n_qkv - 1 : 0];
 }
 
 /* The distance from the first row of b to the first row of a, in rows. */
@@ -117,10 +117,10 @@ static long first_row_of_a(const StepLayer *l, const StepShape &s) {
 }
 
 static Layer layer_of(const StepLayer *from, const float *folded, const unsigned char *maps) {
-  const DeviceLinear *matrices[] = {projections_of(from), &from->linear[LAYER_O], from->gate_up, from->down};
+  const DeviceLinear *matrices[] = {projections_of(from), from->o, from->gate_up, from->down};
   Layer l = {};
-  l.router = (const unsigned char *)from->linear[LAYER_ROUTER].dense,
-  l.shared_gate = (const unsigned char *)from->linear[LAYER_SHARED_GATE].dense;
+  l.router = (const unsigned char *)from->router->dense,
+  l.shared_gate = (const unsigned char *)from->shared_gate->dense;
   l.folded_router = folded;
   for (int i = 0; i < step::MATRICES; i++) {
     const DeviceLinear &w = *matrices[i];
@@ -194,7 +194,7 @@ static Status copy_maps(const StepLayer *from, const StepShape &s, void *to, cud
   if (!maps) return STATUS_FAILED;
   for (int i = 0; i < s.n_layers * step::MATRICES && !status; i++) {
     const StepLayer &l = from[i / step::MATRICES];
-    const DeviceLinear *matrices[] = {projections_of(&l), &l.linear[LAYER_O], l.gate_up, l.down};
+    const DeviceLinear *matrices[] = {projections_of(&l), l.o, l.gate_up, l.down};
     if (matrices[i % step::MATRICES]->type != WEIGHT_FP4) /* FP4 experts beside fp16 have no tensor maps */
       status = make_maps(*matrices[i % step::MATRICES], maps + (size_t)i * of_matrix, err);
   }
@@ -214,19 +214,18 @@ static Status copy_vectors(const StepModel *m, const StepShape &s, float *to, cu
   const int width = step_width(&s), qkv = (s.n_heads + 2 * s.n_kv_heads) * s.head_dim;
   for (int i = 0; i < s.n_layers; i++) {
     const StepLayer &l = m->layers[i];
-    const float *const *own = l.vector;
-    copy(own[LAYER_ATTN_NORM], width, s.hidden), copy(own[LAYER_MLP_NORM], width, s.hidden);
+    copy(l.attn_norm, width, s.hidden), copy(l.mlp_norm, width, s.hidden);
     if (step_is_latent(&s)) {
-      copy(own[LAYER_Q_A_NORM], s.q_rank, s.q_rank), copy(own[LAYER_KV_A_NORM], STEP_LATENT, STEP_LATENT);
-      copy(own[LAYER_CHOICE_BIAS], s.n_experts, s.n_experts);
+      copy(l.q_a_norm, s.q_rank, s.q_rank), copy(l.kv_a_norm, STEP_LATENT, STEP_LATENT);
+      copy(l.choice_bias, s.n_experts, s.n_experts);
       continue;
     }
-    copy(own[LAYER_Q_NORM], s.head_dim, s.head_dim), copy(own[LAYER_K_NORM], s.head_dim, s.head_dim);
+    copy(l.q_norm, s.head_dim, s.head_dim), copy(l.k_norm, s.head_dim, s.head_dim);
     copy(l.qkv[0].bias, qkv, qkv);
     if (!step_is_varied(&s)) continue;
-    copy(l.linear[LAYER_O].bias, width, s.hidden);
-    copy(l.linear[LAYER_ROUTER].bias, s.n_experts, s.n_experts);
-    copy(own[LAYER_SINKS], s.n_heads, s.n_heads);
+    copy(l.o->bias, width, s.hidden);
+    copy(l.router->bias, s.n_experts, s.n_experts);
+    copy(l.sinks, s.n_heads, s.n_heads);
   }
   copy(m->final_norm, width, s.hidden);
   return cuda_status(failed, "cannot copy the layers' norms", err);
@@ -273,22 +272,17 @@ static Status set_prefetch(const StepPlan &plan, int wanted, int *prefetch_stage
  * *mixers. */
 static Status set_mixers(StepMixers *mixers, const StepModel *m, const StepShape &s, StepDelta *deltas,
                          cudaStream_t stream, Error *err) {
-  const DeltaConfig *delta = &m->config->delta;
   int first = 0;
   if (s.delta_layers == 0) return STATUS_OK;
-  TRY(copy_table(s, deltas, stream, err, [&](int i) {
-    const StepLayer &l = m->layers[i];
-    return StepDelta{l.vector[LAYER_DELTA_CONV], l.vector[LAYER_DELTA_A_LOG], l.vector[LAYER_DELTA_DT_BIAS],
-                     l.vector[LAYER_DELTA_NORM], l.qkv[0].dense};
-  }));
+  TRY(copy_table(s, deltas, stream, err, [&](int i) { return m->layers[i].delta; }));
   while (!step_is_delta(&s, first)) first++;
   const DeviceLinear &gates = m->layers[first].qkv[0];
   mixers->layers = deltas;
   mixers->gates_stride = (int)gates.stride;
   mixers->gates_bf16 = gates.type == WEIGHT_BF16;
-  mixers->state_floats = delta_state_floats(delta, STATES_F32);
-  mixers->input_floats = delta_input_floats(delta);
-  mixers->q_scale = (float)(1 / sqrt((double)delta->key_dim));
+  mixers->state_floats = delta_state_floats(m->delta, STATES_F32);
+  mixers->input_floats = delta_input_floats(m->delta);
+  mixers->q_scale = (float)(1 / sqrt((double)m->delta->key_dim));
   mixers->first_a = (int)first_row_of_a(&m->layers[first], s);
   for (int i = first; i < s.n_layers; i++)
     if (step_is_delta(&s, i) && first_row_of_a(&m->layers[i], s) != mixers->first_a)
@@ -298,20 +292,19 @@ static Status set_mixers(StepMixers *mixers, const StepModel *m, const StepShape
 
 /* Sets the arguments that come from the model. */
 static void set_model(Args *a, const StepModel *m) {
-  const ModelConfig *c = m->config;
-  a->head_norms = m->layers[0].vector[LAYER_Q_NORM] != NULL;
+  a->head_norms = m->layers[0].q_norm != NULL;
   for (int i = 0; i < a->plan.shape.n_layers; i++) a->bias |= m->layers[i].qkv[0].bias != NULL;
-  const DeviceLinear &router = m->layers[a->plan.shape.n_dense].linear[LAYER_ROUTER];
+  const DeviceLinear &router = *m->layers[a->plan.shape.n_dense].router;
   a->router_stride = (int)router.stride;
   a->router_is_bf16 = router.type == WEIGHT_BF16;
-  a->renormalise = c->experts.renormalise;
+  a->renormalise = m->renormalise;
   a->lm_head = (const unsigned char *)m->lm_head->dense;
   a->embedding = m->embedding;
   a->embedding_stride = m->embedding_stride;
   a->embedding_type = m->embedding_type;
-  a->embedding_scale = (float)c->embedding_scale;
-  a->norm_eps = (float)c->norm_eps;
-  a->scale_log2 = (float)c->attention_scale * 1.44269504f;
+  a->embedding_scale = m->embedding_scale;
+  a->norm_eps = m->norm_eps;
+  a->scale_log2 = m->attention_scale * 1.44269504f;
   a->taps = m->taps;
 }
 
@@ -361,23 +354,18 @@ static Status fill(Args *a, const StepModel *m, const StepPlan &plan, void *memo
     TRY(copy_table(s, varied, stream, err, [&](int i) {
       return VariedLayer{m->layers[i].gate_up->bias, m->layers[i].down->bias};
     }));
-  a->varied = {varied, step_qkv_split(&s)};
-  for (int i = 0; i < s.n_layers && i < 64; i++) {
-    const int window = config_layer(m->config, i).window;
-    if (window > 0) a->varied.window = window, a->varied.windows |= UINT64_C(1) << i;
-  }
+  a->varied = {varied, step_qkv_split(&s), m->window, m->windows};
   LatentLayer *latent = (LatentLayer *)((Layer *)memory + s.n_layers);
   if (step_is_latent(&s))
     TRY(copy_table(s, latent, stream, err, [&](int i) {
       const StepLayer &l = m->layers[i];
-      const DeviceLinear &q_b = l.linear[LAYER_Q];
+      const DeviceLinear &q_b = *l.q_b;
       return LatentLayer{{(const unsigned char *)q_b.tiles, (const unsigned char *)q_b.scales,
                           (const unsigned char *)q_b.zeros},
                          (const unsigned char *)l.key_halves,
                          (const unsigned char *)l.value_halves};
     }));
-  const ExpertConfig &experts = m->config->experts;
-  a->latent = {latent, m->config->rope.neighbours, (float)experts.sum_plus, (float)experts.scale};
+  a->latent = {latent, m->neighbours, m->sum_plus, m->expert_scale};
   a->plan = plan;
   a->layers = (const Layer *)memory;
   a->vectors = vectors;

@@ -16,11 +16,10 @@
 
 C_BEGIN
 
+#include "base/arithmetic.h"
 #include "cuda/kernels/fused/plan.h"
 #include "cuda/kernels/linear/linear.h"
 #include "cuda/kernels/ops/sample.h"
-#include "model/model.h"
-#include "model/slice.h"
 
 /* Layers after which a step copies the residual stream of its tokens, for a drafter. */
 typedef struct {
@@ -29,17 +28,27 @@ typedef struct {
   int n;           /* number of bits that are set in `layers` */
 } StepTaps;
 
-/* A layer's matrices and vectors, laid out as for separate kernels. */
+/* The vectors of a hybrid's layer of the delta rule, and its dense rows (delta.h). */
+typedef struct {
+  const float *conv, *a_log, *dt_bias, *norm;
+  const void *gates; /* rows of b, then of a (StepMixers.first_a) */
+} StepDelta;
+
+/* A layer's matrices and vectors, laid out as for separate kernels. A matrix that the layer lacks has n_out
+ * 0, a vector is NULL. */
 typedef struct {
   /* [n_qkv] matrices; the last makes q, k and v (with gates or z in a hybrid; latent attention: q_a and
    * kv_a). In layers of the delta rule b and a come before it: as one matrix, or as two if their rows are no
    * multiple of a slab (8 outputs). b and a of all layers have one type, fp16 or bf16, and one stride. */
   const DeviceLinear *qkv;
   int n_qkv;
-  const DeviceLinear *gate_up, *down;    /* gate_up is interleaved; gate_up, down: of all experts */
-  const DeviceLinear *linear;            /* [N_LAYER_LINEARS] matrices that are joined with no other */
-  const float *const *vector;            /* [N_LAYER_VECTORS]; NULL: the layer has no such vector */
-  const void *key_halves, *value_halves; /* latent attention: DeviceLayer's heads in fp16 */
+  const DeviceLinear *gate_up, *down; /* gate_up is interleaved; gate_up, down: of all experts */
+  const DeviceLinear *o, *router, *shared_gate;
+  const float *attn_norm, *mlp_norm, *q_norm, *k_norm, *sinks, *choice_bias;
+  StepDelta delta;         /* conv NULL: the layer has no delta rule */
+  const DeviceLinear *q_b; /* this and the rest: latent attention */
+  const float *q_a_norm, *kv_a_norm;
+  const void *key_halves, *value_halves; /* LinearHeads.w */
 } StepLayer;
 
 typedef struct {
@@ -52,11 +61,17 @@ typedef struct {
   const float *final_norm;     /* [hidden] */
   const void *embedding;       /* [vocab_size][embedding_stride] of embedding_type */
   size_t embedding_stride;
-  Dtype embedding_type;      /* F32, F16 or BF16 */
-  const ModelConfig *config; /* read only by step_open(); varied experts: all windows have one size */
-  StepTaps taps;             /* n > 0 only if step_keeps_taps(); steps of several sequences copy nothing */
-  bool several;              /* there will be steps of several sequences */
-  const void *screen;        /* one token: lm_head in 8 bits (screen_make()), or NULL */
+  Dtype embedding_type; /* F32, F16 or BF16 */
+  float embedding_scale, norm_eps, attention_scale;
+  const DeltaConfig *delta;     /* of a hybrid; read only by step_open() */
+  bool renormalise;             /* this and the next two: ExpertConfig's */
+  float sum_plus, expert_scale; /* with latent attention */
+  bool neighbours;              /* likewise: rope rotates pairs (2 i, 2 i + 1), else (i, i + half) */
+  uint64_t windows; /* varied experts: bit l: layer l attends to `window` positions, else to all */
+  int window;
+  StepTaps taps;      /* n > 0 only if step_keeps_taps(); steps of several sequences copy nothing */
+  bool several;       /* there will be steps of several sequences */
+  const void *screen; /* one token: lm_head in 8 bits (screen_make()), or NULL */
 } StepModel;
 
 /* A sequence's rows in a step, which are consecutive and have consecutive positions. */
@@ -171,12 +186,6 @@ typedef struct {
   int *lost;                 /* pinned; other than 0: a GPU has given up, and all stop waiting */
   uint64_t patience;         /* nanoseconds that a GPU waits for another GPU */
 } StepPeers;
-
-/* The vectors of a hybrid's layer of the delta rule, and its dense rows (delta.h). */
-typedef struct {
-  const float *conv, *a_log, *dt_bias, *norm;
-  const void *gates; /* rows of b, then of a (StepMixers.first_a) */
-} StepDelta;
 
 /* A hybrid's layers of the delta rule. */
 typedef struct {

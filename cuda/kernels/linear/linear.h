@@ -22,8 +22,8 @@
 
 C_BEGIN
 
+#include "base/arithmetic.h"
 #include "cuda/kernels/linear/dispatch.h"
-#include "model/config/config.h"
 
 typedef struct {
   WeightType type;

@@ -10,9 +10,9 @@
 #include <stdbool.h>
 #include <stdint.h>
 
+#include "base/arithmetic.h"
 #include "base/host_device.h"
 #include "base/status.h"
-#include "model/slice.h"
 
 C_BEGIN
 

@@ -7,7 +7,8 @@
 
 #include <cuda_runtime_api.h>
 
-#include "engine/backend.h"
+#include "base/arithmetic.h"
+#include "base/status.h"
 
 C_BEGIN
 

@@ -4,9 +4,7 @@
 #include <cuda_bf16.h>
 #include <cuda_fp16.h>
 
-extern "C" {
-#include "model/model.h"
-}
+#include "base/arithmetic.h"
 
 /* v as an fp16 cache of values stores it: clamped to fp16's finite range, NaN as the least finite number.
  * Attention of other sequences can multiply the number by 0 (fused/few/attention.cuh), and 0 times infinity

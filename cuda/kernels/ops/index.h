@@ -13,9 +13,9 @@
 #include <cuda_runtime_api.h>
 #include <stddef.h>
 
+#include "base/arithmetic.h"
 #include "base/status.h"
 #include "cuda/kernels/cache/pages.h"
-#include "model/config/config.h"
 
 C_BEGIN
 

@@ -1,5 +1,5 @@
 /* latent.h - the steps between the matmuls of multi-head latent attention (LatentConfig,
- * model/config/config.h).
+ * base/arithmetic.h).
  * Called by: layers/latent.c.   Reference: src/cpu/mixers/latent.c. The function only enqueues.
  *
  * H = rope_dim + kv_rank, the width of a row of the cache. A key is its rotated part, then the normalised
@@ -8,10 +8,9 @@
 
 #include <cuda_runtime_api.h>
 
+#include "base/arithmetic.h"
 #include "base/status.h"
 #include "cuda/kernels/cache/pages.h"
-#include "engine/backend.h"
-#include "model/config/config.h"
 
 C_BEGIN
 

@@ -6,8 +6,9 @@
 
 #include <cuda_runtime_api.h>
 
+#include "base/arithmetic.h"
+#include "base/status.h"
 #include "cuda/kernels/cache/pages.h"
-#include "engine/backend.h"
 
 C_BEGIN
 

@@ -3,8 +3,8 @@
  * (sampler_math.h). */
 #pragma once
 
+#include "base/sampler_math.h"
 #include "cuda/kernels/ops/sample.h"
-#include "engine/sampler_math.h"
 
 namespace sampling {
 

@@ -1,7 +1,7 @@
 /* sample.cuh - shared by the two samplers: sample.cu cuts by histograms for any settings; sample_top_k.cu
  * takes a top-k that is small enough for one block to rank the candidates.
  *
- * Both are built without fused multiply-add (-fmad=false), as engine/sampler_math.h demands. */
+ * Both are built without fused multiply-add (-fmad=false), as base/sampler_math.h demands. */
 #pragma once
 
 #include "cuda/kernels/ops/ranking.cuh"

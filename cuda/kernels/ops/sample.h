@@ -1,14 +1,15 @@
 /* sample.h - the sampler on a GPU: from the same logits it picks the same token as engine/sampler.c.
  *
- * The arithmetic is that of engine/sampler_math.h. All sums are of integers, so the order in which blocks add
+ * The arithmetic is that of base/sampler_math.h. All sums are of integers, so the order in which blocks add
  * does not matter. The token goes to device memory, for the next step's embedding, and to the host's ring. */
 #pragma once
 
 #include <cuda_runtime_api.h>
 #include <stdint.h>
 
+#include "base/sampler_math.h"
+#include "base/status.h"
 #include "cuda/kernels/ops/segment.h"
-#include "engine/sampler.h"
 
 C_BEGIN
 

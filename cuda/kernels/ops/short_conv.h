@@ -4,8 +4,8 @@
 
 #include <cuda_runtime_api.h>
 
+#include "base/status.h"
 #include "cuda/kernels/ops/segment.h"
-#include "engine/backend.h"
 
 C_BEGIN
 

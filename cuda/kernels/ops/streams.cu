@@ -227,9 +227,9 @@ Status ops_streams_inject(const float *x, const float *factors, int n, int hidde
                 streams);
 }
 
-size_t ops_ngram_state_floats(const NgramConfig *ngrams, int n, int hidden) {
-  const size_t inputs = (size_t)(ngrams->taps - 1) * (size_t)ngrams->longest * (size_t)n * (size_t)hidden;
-  return inputs + align_up((size_t)ngrams->longest - 1, 8); /* so the state after this one is aligned */
+size_t ops_ngram_state_floats(int longest, int taps, int n, int hidden) {
+  const size_t inputs = (size_t)(taps - 1) * (size_t)longest * (size_t)n * (size_t)hidden;
+  return inputs + align_up((size_t)longest - 1, 8); /* so the state after this one is aligned */
 }
 
 Status ops_ngram_tokens(const Ngrams *call, int n_rows, int32_t *tokens, cudaStream_t stream, Error *err) {

@@ -6,8 +6,8 @@
 
 #include <cuda_runtime_api.h>
 
+#include "base/status.h"
 #include "cuda/kernels/ops/segment.h"
-#include "engine/backend.h"
 
 C_BEGIN
 
@@ -57,7 +57,7 @@ typedef struct {
   float *streams;     /* fp32 [n_rows][S] */
 } Ngrams;
 /* Floats of the state of one layer and sequence. */
-size_t ops_ngram_state_floats(const NgramConfig *ngrams, int n, int hidden);
+size_t ops_ngram_state_floats(int longest, int taps, int n, int hidden);
 /* tokens[n_rows][longest], in mapped or pinned host memory: tokens[row][j] is the token j positions before
  * the row's token. */
 Status ops_ngram_tokens(const Ngrams *call, int n_rows, int32_t *tokens, cudaStream_t stream, Error *err);

@@ -4,7 +4,7 @@
 
 #include <cuda_runtime_api.h>
 
-#include "engine/backend.h"
+#include "base/status.h"
 
 C_BEGIN
 

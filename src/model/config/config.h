@@ -9,6 +9,7 @@
 #include <stddef.h>
 #include <stdint.h>
 
+#include "base/arithmetic.h"
 #include "base/content.h"
 #include "base/status.h"
 #include "model/quant/quantization.h"
@@ -16,25 +17,6 @@
 typedef enum { ROPE_PLAIN, ROPE_LINEAR, ROPE_LLAMA3, ROPE_YARN, ROPE_LONGROPE, ROPE_PROPORTIONAL } RopeKind;
 
 const char *rope_kind_name(RopeKind kind); /* as rope_type spells it */
-
-/* Maxima of sizes. The minimum is 1 unless a member's comment says otherwise. Within these limits a tensor's
- * count of numbers fits int64, and an ak48 file is shorter than 2^60 bytes. */
-enum {
-  MAX_HIDDEN = 1 << 20,
-  MAX_INTERMEDIATE = 1 << 22,
-  MAX_VOCAB = 1 << 23, /* the sampler's limit (engine/sampler_math.h) */
-  MAX_LAYERS = 4096,
-  MAX_HEADS = 1 << 14,
-  MAX_HEAD_DIM = 512,
-  MAX_HEAD_ROW = 640, /* head_dim with latent attention (LatentConfig) */
-  MAX_DELTA_DIM = 1024,
-  MAX_CONV_TAPS = 16,
-  MAX_POSITION = 1 << 30,
-  MAX_LAYER_INPUT = 1 << 14, /* per_layer_width: the sum over all layers fits int */
-  MAX_EXPERTS = 4096,        /* experts of a layer */
-  MAX_CHOSEN = 64,           /* chosen experts of a token in a layer */
-  MAX_ALL_EXPERTS = 1 << 17, /* experts of all layers */
-};
 
 /* Rotary positions and their scaling (transformers, modeling_rope_utils.py); see rope_frequencies(). */
 typedef struct {
@@ -142,30 +124,6 @@ typedef struct {
  * LayerNorm of each head, without a bias, with weights of the head's own (StableLM 2 12B, Command R+). */
 typedef enum { QK_NORM_NONE, QK_NORM_PLAIN, QK_NORM_HEADS, QK_NORM_WHOLE, QK_NORM_CENTRED } QkNorm;
 
-/* f in g = f(gate) * up. ACTIVATION_SILU: f(x) = x / (1 + e^-x).
- * ACTIVATION_GELU_TANH: f(x) = x / 2 * (1 + tanh(sqrt(2 / pi) * (x + 0.044715 x^3))).
- * ACTIVATION_CLAMPED (gpt-oss): g = c / (1 + e^(-1.702 c)) * (1 + u), c = min(gate, 7),
- *   u = max(-7, min(up, 7)).
- * ACTIVATION_LIMITED, of single layers: g = min(silu(gate), limit) * max(-limit, min(up, limit)).
- * ACTIVATION_RELU and all after it are ungated: up's output is also the gate.
- * ACTIVATION_RELU (relu2): f(x) = max(x, 0), so that g is the square of max(up, 0).
- * ACTIVATION_GELU_ALONE: f(x) = (1 + tanh(...)) / 2 as above, so that g is the GELU of up.
- * ACTIVATION_GELU_EXACT: g = up * Phi(up); Phi is the normal distribution's cumulative function.
- * ACTIVATION_XIELU: g is Xielu of up (model.h). */
-typedef enum {
-  ACTIVATION_SILU,
-  ACTIVATION_GELU_TANH,
-  ACTIVATION_CLAMPED,
-  ACTIVATION_LIMITED,
-  ACTIVATION_RELU,
-  ACTIVATION_GELU_ALONE,
-  ACTIVATION_GELU_EXACT,
-  ACTIVATION_XIELU,
-  N_ACTIVATIONS
-} Activation;
-static inline bool is_ungated(Activation activation) {
-  return activation >= ACTIVATION_RELU;
-}
 /* The activation of a layer's MLP or experts. activation: the model's; limit: LayerConfig's mlp_limit or
  * expert_limit. */
 static inline Activation with_limit(Activation activation, double limit) {
@@ -227,63 +185,6 @@ typedef struct {
  * number, made by the matrix of q. This matrix's outputs are, for each head, the query and then the gates. */
 typedef enum { ATTN_GATE_NONE, ATTN_GATE_NUMBERS, ATTN_GATE_HEADS, ATTN_GATE_IN_Q } AttnGate;
 
-/* Multi-head latent attention (DeepSeek-V2, arXiv:2405.04434). The cache has one row a token for all heads: a
- * rotated key of rope_dim numbers, then the latent of kv_rank numbers. Keys and values of single heads are
- * never made. The key part of kv_b_proj, transposed, multiplies the head's query; its value part multiplies
- * the output of attention. So attention has one KV head, whose values are its keys: n_kv_heads is 1, head_dim
- * is rope_dim + kv_rank. A head of q_proj (or q_b_proj) has nope_dim + rope_dim outputs. */
-typedef struct {
-  int kv_rank;   /* numbers of the latent; 0: the model has usual attention */
-  int q_rank;    /* numbers of the queries' latent; 0: queries have no latent */
-  int nope_dim;  /* numbers of a head's query and key without a rope */
-  int rope_dim;  /* numbers of a head's query and key with a rope: even */
-  int value_dim; /* numbers of a head's output; 0 in Architecture.latent: hidden / n_heads */
-} LatentConfig;
-/* The epsilon of both norms of latents. It is not the model's own: transformers 5.23 leaves the default of
- * DeepseekV3RMSNorm. */
-#define LATENT_EPS 1e-6
-
-/* How a layer of LAYER_DELTA changes its state. RULE_GATED_DELTA: the gated delta rule. With RULE_KIMI (Kimi
- * Team, arXiv:2510.26692) each dimension of a key has a decay of its own, made of its own a and dt_bias.
- * RULE_MAMBA2 (Dao and Gu, arXiv:2405.21060) adds to the state without first subtracting the state's value
- * for k. Mamba-2's C, B and x are q, k and v. */
-typedef enum { RULE_GATED_DELTA, RULE_KIMI, RULE_MAMBA2 } StateRule;
-
-/* How the matrices of q, k and v are stored. DELTA_AS_ONE: as one, delta_qkv. DELTA_APART: apart; delta_qkv
- * is the matrix of q. DELTA_INTERLEAVED (Qwen3-Next, before model_prepare()): there are no matrices z and a.
- * delta_qkv has for each key head its q, its k, and the v and z of its value heads; b has for each key head
- * the b and a of its value heads. */
-typedef enum { DELTA_AS_ONE, DELTA_INTERLEAVED, DELTA_APART } DeltaForm;
-
-/* Sizes of the layers with a matrix as state (LAYER_DELTA); see norm_delta_rule in operations.def. */
-typedef struct {
-  int n_key_heads; /* heads of q and k, Mamba-2's groups; 0: no such layers */
-  /* A multiple of n_key_heads: value head h uses key head h / (n_value_heads / n_key_heads). */
-  int n_value_heads;
-  int key_dim, value_dim; /* numbers of a head: 1 .. MAX_DELTA_DIM */
-  int conv;               /* taps of the convolution: 1 .. MAX_CONV_TAPS */
-  DeltaForm form;
-  StateRule rule;
-  /* With RULE_KIMI (Ling 3.0): ln of a decay is log_bound * sigmoid(exp(a_log) * (a + dt_bias)). If log_bound
-   * is 0, ln of a decay is -exp(a_log) * softplus(a + dt_bias), as with RULE_GATED_DELTA. */
-  double log_bound;
-  int gate_rank;     /* a and z are each made by two matrices, with this size between them; 0: by one */
-  bool doubles_beta; /* beta is 2 sigmoid(b), not sigmoid(b) (Olmo Hybrid) */
-  double norm_eps;   /* epsilon of the norm of outputs; 0: the model's */
-  /* The output is multiplied by sigmoid(z), not silu(z). */
-  bool gate_is_sigmoid;
-  /* With RULE_MAMBA2. conv_bias: the convolution has a bias; biases: the matrices before and after it have
-   * biases; least_step, largest_step: bounds of the step size. */
-  bool conv_bias, biases;
-  double least_step, largest_step;
-  /* With RULE_MAMBA2. no_norm: the output is not normalised. z_scale, a_scale: factors of z and of a (the
-   * step size) before their functions. out_scale: factor of the output. q_scale, k_scale, v_scale: factors of
-   * the convolution's inputs; model_prepare() multiplies the taps by them and sets them to 1. */
-  bool no_norm;
-  double z_scale, a_scale, out_scale;
-  double q_scale, k_scale, v_scale;
-} DeltaConfig;
-
 /* Hyper-connections (Qwen3.8-Flash-Next): a token has n residual streams of hidden numbers each. Each stream
  * begins as the token's embedding. Attention and MLP each read a weighted mean of them, and their outputs are
  * added to each stream with a factor; lm_head reads a weighted mean, too. See model/operations.def. */
@@ -314,23 +215,7 @@ typedef struct {
   int64_t seed;     /* seed of the hashes' factors */
   int32_t empty;    /* the first EOS: stands for tokens before the text's beginning, and ends n-grams */
 } NgramConfig;
-enum {
-  MAX_STREAMS = 16,
-  MAX_NGRAM = 8,
-  MAX_NGRAM_HASHES = 64,
-  MAX_NGRAM_LAYERS = 16,
-  MAX_NGRAM_SHARDS = 4096
-};
-
-/* Sparse attention (Qwen3.8-Flash-Next), in layers of LAYER_ATTENTION. A query attends to the best blocks of
- * `block` consecutive positions each, `budget` positions in all. It also attends to the positions after the
- * last whole block. See attention in operations.def. */
-typedef struct {
-  int block;    /* 0: a query attends to all positions */
-  int budget;   /* a multiple of block */
-  int n_heads;  /* heads of the index queries that score blocks */
-  int head_dim; /* of index queries and keys: at least the rope's rotary_dim, at most the layers' head_dim */
-} IndexerConfig;
+enum { MAX_NGRAM = 8, MAX_NGRAM_HASHES = 64, MAX_NGRAM_LAYERS = 16, MAX_NGRAM_SHARDS = 4096 };
 
 /* The layers with a short convolution (LAYER_CONV); see norm_short_conv in operations.def. */
 typedef struct {
@@ -338,51 +223,6 @@ typedef struct {
   int channels; /* hidden_size, or what one of several GPUs has of it (model/slice.h) */
   bool bias;    /* the convolution and the matrices before and after it have biases */
 } ConvConfig;
-
-/* How experts are chosen and weighted by the router's outputs. SCORE_SOFTMAX: both by softmax over all
- * outputs. SCORE_SIGMOID: both by the sigmoid of each. From SCORE_CHOSEN on, the outputs themselves choose.
- * SCORE_CHOSEN: the weights are softmax over the chosen experts' outputs. SCORE_CHOSEN_SIGMOID: a weight is
- * the sigmoid of the output. SCORE_CHOSEN_NEAR (SparseMixer-v2, arXiv:2409.12136): let a chosen expert have
- * output r. Its weight is its share in softmax over the outputs s of the experts that have (r - s) / max(|s|,
- * r) <= near and were not chosen before it. */
-typedef enum {
-  SCORE_SOFTMAX,
-  SCORE_SIGMOID,
-  SCORE_CHOSEN,
-  SCORE_CHOSEN_SIGMOID,
-  SCORE_CHOSEN_NEAR
-} ExpertScore;
-
-/* Norms of a layer with experts, besides those of every layer. EXPERTS_POST_NORM (A.X-K1): mlp_post_norm, of
- * the sum of experts and shared expert. EXPERTS_OWN_NORMS (Gemma 4): experts, router and shared expert have
- * norms of their own, and the weight of each expert has a factor. */
-typedef enum { EXPERTS_NO_NORMS, EXPERTS_POST_NORM, EXPERTS_OWN_NORMS } ExpertNorms;
-
-/* The shared expert's output is multiplied by sigmoid(w . h), h being its input (SHARED_GATED), or by 1/2
- * (SHARED_HALVED: Command A+). */
-typedef enum { SHARED_WHOLE, SHARED_GATED, SHARED_HALVED } SharedOutput;
-
-/* Mixtures of experts; the computation: norm_experts_residual in operations.def. */
-typedef struct {
-  int n_experts; /* experts in each layer with MLP_OF_MODEL; 0: the model has no experts */
-  int n_chosen;  /* experts of a token: 1 .. n_experts, at most MAX_CHOSEN */
-  int width;     /* outputs of an expert's gate and up */
-  int latent;    /* width of an expert's input and output, if matrices project x to it and back; 0: hidden */
-  int shared_width; /* width of the shared expert, an MLP for every token; 0: there is none */
-  SharedOutput shared_output;
-  ExpertScore score;
-  double near;      /* used by SCORE_CHOSEN_NEAR */
-  bool renormalise; /* weights are divided by their sum plus sum_plus */
-  double sum_plus;
-  double scale;        /* the weights are multiplied by this (routed_scaling_factor) */
-  int n_groups;        /* of equal size; a group's score is the sum of its two best, unless group_is_best */
-  int n_chosen_groups; /* experts are chosen from this many best groups; 1 if n_groups is 1 */
-  bool group_is_best;  /* a group's score is that of its best expert (DeepSeek-V2) */
-  bool choice_bias; /* each expert has a bias that is added to its score for the choice, not for its weight */
-  bool biases;      /* the router, and the experts' gate, up and down have biases */
-  bool scales_input; /* a chosen expert's weight multiplies the expert's input, not its output (Llama 4) */
-  ExpertNorms norms;
-} ExpertConfig;
 
 const char *activation_name(Activation activation); /* "silu", "gelu_pytorch_tanh", "clamped silu" */
 
@@ -556,19 +396,6 @@ static inline bool norms_have_biases(const ModelConfig *config) {
 int config_most_heads(const ModelConfig *config);
 /* How many of the first n layers have a token mixer of this kind (layer_has()). */
 int config_count_layers(const ModelConfig *config, LayerKind kind, int n);
-/* The number of channels of a delta layer's convolution. In order: all q heads, k heads, v heads; with
- * RULE_MAMBA2 v heads, k heads, q heads. */
-int delta_channels(const DeltaConfig *delta);
-/* The first channels of q, of k and of v. */
-typedef struct {
-  int q, k, v;
-} DeltaPlaces;
-DeltaPlaces delta_places(const DeltaConfig *delta);
-/* The number of a token's decays: one for each value head; with RULE_KIMI key_dim for each value head. */
-int delta_decays(const DeltaConfig *delta);
-/* How many numbers of a token's output are normalised together: those of a head, or with RULE_MAMBA2 those of
- * all heads of a group. */
-int delta_norm_width(const DeltaConfig *delta);
 /* The size in numbers of a layer's recurrent state; 0 if it has none. LAYER_DELTA: [conv - 1][channels]
  * inputs of the convolution, and [key_dim][value_dim] for each value head. LAYER_CONV: [taps - 1][channels]
  * inputs. A layer with n-grams also keeps the last (taps - 1) * longest inputs of their convolution, each

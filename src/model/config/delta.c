@@ -5,25 +5,6 @@
  * models/olmo_hybrid/configuration_olmo_hybrid.py, models/kimi_linear/configuration_kimi_linear.py. */
 #include "model/config/architectures.h"
 
-int delta_channels(const DeltaConfig *delta) {
-  return 2 * delta->n_key_heads * delta->key_dim + delta->n_value_heads * delta->value_dim;
-}
-
-DeltaPlaces delta_places(const DeltaConfig *delta) {
-  const int keys = delta->n_key_heads * delta->key_dim, values = delta->n_value_heads * delta->value_dim;
-  if (delta->rule == RULE_MAMBA2) return (DeltaPlaces){.q = values + keys, .k = values, .v = 0};
-  return (DeltaPlaces){.q = 0, .k = keys, .v = 2 * keys};
-}
-
-int delta_decays(const DeltaConfig *delta) {
-  return delta->n_value_heads * (delta->rule == RULE_KIMI ? delta->key_dim : 1);
-}
-
-int delta_norm_width(const DeltaConfig *delta) {
-  const int group = delta->n_key_heads ? delta->n_value_heads / delta->n_key_heads : 0;
-  return delta->rule == RULE_MAMBA2 ? group * delta->value_dim : delta->value_dim;
-}
-
 /* There are at most MAX_HEADS heads of keys or values, of at most MAX_DELTA_DIM numbers each: so the
  * convolution has fewer than 2^26 channels. `usual`: the sizes of absent members. */
 static Status parse_sizes(const ConfigReader *r, const DeltaConfig *usual, DeltaConfig *delta) {

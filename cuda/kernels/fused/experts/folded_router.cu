@@ -92,18 +92,17 @@ Status fold_routers(const StepShape *s, const StepLayer *layers, float *all, cud
                     Error *err) {
   for (int layer = s->n_dense; s->n_experts > 0 && layer < s->n_layers; layer++) {
     const StepLayer &l = layers[layer];
-    const DeviceLinear &o = l.linear[LAYER_O], &router = l.linear[LAYER_ROUTER];
+    const DeviceLinear &o = *l.o, &router = *l.router;
     FoldArgs a = {};
     if (o.type == WEIGHT_F16)
       a.dense = (const __half *)o.dense, a.dense_stride = o.stride;
     else
       a.o = quant_view(o);
     a.router = (const unsigned char *)router.dense;
-    a.gate = (const unsigned char *)l.linear[LAYER_SHARED_GATE].dense;
+    a.gate = (const unsigned char *)l.shared_gate->dense;
     a.n_experts = s->n_experts, a.n_rows = step_router_rows(s), a.stride = (int)router.stride;
     a.is_bf16 = router.type == WEIGHT_BF16;
-    a.norm = l.vector[LAYER_MLP_NORM], a.n_in = o.n_in, a.n_out = step_width(s),
-    a.to = folded_router(s, all, layer);
+    a.norm = l.mlp_norm, a.n_in = o.n_in, a.n_out = step_width(s), a.to = folded_router(s, all, layer);
     const dim3 grid((unsigned)ceil_div(a.n_in, kThreads), (unsigned)ceil_div(a.n_rows, kRows));
     TRY(launch(fold_kernel, grid, kThreads, 0, stream, false, "the folded router", err, a));
   }

@@ -25,6 +25,17 @@
 
 #include "base/host_device.h"
 
+typedef struct {
+  double temperature;        /* 0: greedy (penalties still count) */
+  int top_k;                 /* 0: off */
+  double top_p;              /* 1: off */
+  double min_p;              /* 0: off */
+  double repetition_penalty; /* 1: off; every token of prompt and answer counts, as in transformers */
+  double presence_penalty;   /* 0: off; tokens of the answer only, as in OpenAI's API */
+  double frequency_penalty;  /* 0: off; likewise */
+  uint64_t seed;
+} SamplerSettings;
+
 #define SAMPLER_TOKEN_SEEN UINT32_C(0x80000000) /* sampler_token_counts() */
 
 enum {
