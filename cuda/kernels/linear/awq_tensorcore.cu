@@ -289,9 +289,8 @@ template <class S> Status launch_shape(const LinearArgs &args, Error *err) {
   /* With fewer than 256 inputs a block would only fill its pipeline. */
   constexpr int kLeastSteps = 256 / (S::kK * kTileIn);
   const QuantView w = quant_view(*args.w);
-  const Args a = {
-      w, args.x, args.x_stride,
-      tile_args<S>(args, args.n_tokens, w.n_tiles_in / S::kK, kLeastSteps, (float *)args.workspace)};
+  const Args a = {w, args.x, args.x_stride,
+                  tile_args<S>(args, w.n_tiles_in / S::kK, kLeastSteps, (float *)args.workspace)};
   return launch_kernel<S, false>(args, a, err);
 }
 

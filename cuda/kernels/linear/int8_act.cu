@@ -210,7 +210,7 @@ template <class S, int kBlockIn> Status launch_block(const LinearArgs &args, Err
   int2 *blocks = (int2 *)(args.workspace + scratch.x);
   float *partial = (float *)(args.workspace + scratch.x + scratch.scales);
   const int units = w.n_tiles_in / 2;
-  const Args a = {w, x, blocks, tile_args<S>(args, args.n_tokens, w.n_tiles_in / S::kK, 2, partial)};
+  const Args a = {w, x, blocks, tile_args<S>(args, w.n_tiles_in / S::kK, 2, partial)};
   TRY(launch(quantise_x<kBlockIn>, dim3((unsigned)ceil_div((long)units * x.padded, 8)), 256, 0, args.stream,
              args.dependent, args.w->name, err, args.x, args.x_stride, args.n_tokens, w.n_in, units, x,
              blocks));

@@ -83,8 +83,8 @@ struct Args {
   const uint4 *weights;
   const float *w_scales; /* [n_tiles_out * 16] */
   Int8X x;
-  const float *x_scales;                    /* [x.padded] */
-  int n_tiles_out, n_tiles_in, first_token; /* first_token: of this launch */
+  const float *x_scales; /* [x.padded] */
+  int n_tiles_out, n_tiles_in;
   TileArgs<int> tiles;
 };
 
@@ -171,13 +171,13 @@ __global__ void __launch_bounds__(S::kThreads, S::kBlocks) kernel(const __grid_c
         load_weights<S>(a, stage, at.out_tile * S::kTileRows, at.step * kK);
       },
       [&](unsigned char *stage, const stream_k::Cursor &at, bool) {
-        a.x.load<S>(stage, a.first_token + at.token_tile * S::kTokens, at.step * kK);
+        a.x.load<S>(stage, at.token_tile * S::kTokens, at.step * kK);
       },
       [&](const unsigned char *stage) { multiply<S>(stage, sum); },
       [&](const stream_k::Cursor &at, auto whole) {
         if (whole(flat))
           store<S>(a, at.out_tile * S::kTileRows + S::warp_tile_row(),
-                   a.first_token + at.token_tile * S::kTokens + S::warp_token(), sum);
+                   at.token_tile * S::kTokens + S::warp_token(), sum);
 #pragma unroll
         for (int &one : flat) one = 0;
       });
@@ -196,21 +196,15 @@ template <class S> Status launch_shape(const LinearArgs &args, Error *err) {
   int *partial = (int *)(args.workspace + scratch.x + scratch.scales);
   TRY(launch(round_tokens, dim3((unsigned)x.padded), 32 * kRoundWarps, 0, args.stream, args.dependent,
              w->name, err, args.x, args.x_stride, args.n_tokens, w->n_in, n_units, x, x_scales));
-  /* A launch takes at most kCounters tiles. */
-  const int at_once = std::max(kCounters / ceil_div(n_tiles_out, S::kTileRows), 1) * S::kTokens;
-  for (int first = 0; first < args.n_tokens; first += at_once) {
-    const Args a = {(const uint4 *)w->tiles,
-                    (const float *)w->scales,
-                    x,
-                    x_scales,
-                    n_tiles_out,
-                    2 * n_units,
-                    first,
-                    tile_args<S>(args, std::min(args.n_tokens - first, at_once), n_units, 2, partial)};
-    TRY(launch(kernel<S>, dim3((unsigned)a.tiles.work.n_blocks), S::kThreads, S::kStages * S::kStageBytes,
-               args.stream, args.dependent, w->name, err, a));
-  }
-  return STATUS_OK;
+  const Args a = {(const uint4 *)w->tiles,
+                  (const float *)w->scales,
+                  x,
+                  x_scales,
+                  n_tiles_out,
+                  2 * n_units,
+                  tile_args<S>(args, n_units, 2, partial)};
+  return launch(kernel<S>, dim3((unsigned)a.tiles.work.n_blocks), S::kThreads, S::kStages * S::kStageBytes,
+                args.stream, args.dependent, w->name, err, a);
 }
 
 template <int kR, int kWarpsM, int kWarpsN, int kN, int kBlocks> constexpr TileShape shape(int max_tokens) {

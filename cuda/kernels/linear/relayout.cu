@@ -63,8 +63,6 @@ Status linear_lay_out(DeviceLinear *w, const char *name, WeightType type, int n_
     return error_set(err, STATUS_MODEL, "%s: FP4 in groups of %d, expected 16 or 32", name, group);
   if (tiled(type) && n_in > 65408) /* group_of() and int32 sums are exact up to here */
     return error_set(err, STATUS_MODEL, "%s: %d inputs, expected at most 65408", name, n_in);
-  if (type == WEIGHT_INT8 && n_out > kCounters * 128) /* int8_token.cu: tiles of 128 outputs */
-    return error_set(err, STATUS_MODEL, "%s: %d outputs, expected at most %d", name, n_out, kCounters * 128);
   if ((weight_has_zeros(type) || interleaved) && n_out % (interleaved ? 16 : 8) != 0)
     return error_set(err, STATUS_MODEL, "%s: %d outputs are not a multiple of %d", name, n_out,
                      interleaved ? 16 : 8);

@@ -36,10 +36,10 @@ template <class Sum> struct TileArgs {
   unsigned *counters;
 };
 
-/* Arguments for tiles of shape S over n_tokens tokens: n_steps steps a tile, at least least_steps a block. */
+/* Arguments for tiles of shape S: n_steps steps a tile, at least least_steps a block. */
 template <class S, class Sum>
-TileArgs<Sum> tile_args(const LinearArgs &args, int n_tokens, int n_steps, int least_steps, Sum *partial) {
-  const int n_token_tiles = ceil_div(n_tokens, S::kTokens),
+TileArgs<Sum> tile_args(const LinearArgs &args, int n_steps, int least_steps, Sum *partial) {
+  const int n_token_tiles = ceil_div(args.n_tokens, S::kTokens),
             n_tiles = ceil_div(ceil_div(args.w->n_out, kTileOut), S::kTileRows) * n_token_tiles;
   const stream_k::Work work =
       stream_k::even_work(n_tiles, n_steps, args.device.n_sms * S::kBlocks, least_steps);

@@ -110,14 +110,14 @@ __global__ void __launch_bounds__(Shape::kThreads, Shape::kBlocks) kernel(const 
 template <class T> Status launch_type(const LinearArgs &args, Error *err) {
   constexpr int kLeastSteps = 256 / Shape::kIn; /* 256 inputs: with fewer a block would only fill its ring */
   const DeviceLinear *w = args.w;
-  const Args a = {w->dense,
-                  w->stride,
-                  args.x,
-                  args.x_stride,
-                  w->n_in,
-                  ceil_div(w->n_out, kTileOut) * kTileOut,
-                  tile_args<Shape>(args, args.n_tokens, ceil_div(w->n_in, Shape::kIn), kLeastSteps,
-                                   (float *)args.workspace)};
+  const Args a = {
+      w->dense,
+      w->stride,
+      args.x,
+      args.x_stride,
+      w->n_in,
+      ceil_div(w->n_out, kTileOut) * kTileOut,
+      tile_args<Shape>(args, ceil_div(w->n_in, Shape::kIn), kLeastSteps, (float *)args.workspace)};
   return launch(kernel<T>, dim3((unsigned)a.tiles.work.n_blocks), Shape::kThreads,
                 (size_t)Shape::kStages * Shape::kStageBytes, args.stream, args.dependent, w->name, err, a);
 }

@@ -52,8 +52,9 @@ bool takes_long_tiles(const LinearArgs &args) {
 }
 
 /* Rounds x and multiplies by the `variant`-th shape, or the one that is expected to be faster. */
-Status launch_tokens(const LinearArgs &args, Error *err) {
+Status launch_int8_bytes(const LinearArgs &args, Error *err) {
   const DeviceLinear *w = args.w;
+  TRY(check_variant(args, 2, err));
   const Scratch s = scratch_of(w, args.n_tokens, args.device);
   unsigned char *at = args.workspace;
   const Rows from = {args.x, (size_t)args.x_stride, args.norm, w->n_in};
@@ -68,14 +69,6 @@ Status launch_tokens(const LinearArgs &args, Error *err) {
   }
   const bool longer = args.variant == 2 || (args.variant == 0 && takes_long_tiles(args));
   return longer ? launch_gemm<Shape<256>>(args, of, err) : launch_gemm<Shape<128>>(args, of, err);
-}
-
-Status launch_int8_bytes(const LinearArgs &args, Error *err) {
-  const int at_once = wgmma_tiles::most_tokens(args, Shape<128>::kRows, Shape<128>::kTokens);
-  TRY(check_variant(args, 2, err));
-  for (int first = 0; first < args.n_tokens; first += at_once)
-    TRY(launch_tokens(wgmma_tiles::tokens_of(args, first, std::min(args.n_tokens - first, at_once)), err));
-  return STATUS_OK;
 }
 
 } // namespace

@@ -58,11 +58,6 @@ inline LinearArgs tokens_of(const LinearArgs &args, int first, int n) {
   return part;
 }
 
-/* Most tokens of a launch in tiles of tile_outputs by tile_tokens: those of kCounters tiles. */
-inline int most_tokens(const LinearArgs &args, int tile_outputs, int tile_tokens) {
-  return std::max(kCounters / ceil_div(args.w->n_out, tile_outputs), 1) * tile_tokens;
-}
-
 /* Sizes that follow from a shape's sizes. kBlocks: blocks of inputs with a scale of their own in a tile. */
 template <class W_, int kTokens_, int kK_, int kXBytes_, int kBlocks, int kStages_, int kWarpgroups_ = 2>
 struct ShapeOf {
