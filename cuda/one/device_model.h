@@ -59,7 +59,7 @@ typedef struct {
       /* One part: gate and up interleaved, gate and up stacked, or only up. Two parts: gate, up. None: no
        * MLP, or a shared expert that is one of `experts`. */
       DeviceProjections gate_up;
-      DeviceProjections attn_mix, mlp_mix; /* the matrices mix_down and inject (StreamState.sums) */
+      DeviceProjections attn_mix, mlp_mix; /* the matrices mix_down and inject (buffers.def, stream_sums) */
     };
   };
   /* Only with latent attention: the heads' parts of kv_b (ModelLayer), laid out like `summed` experts, each

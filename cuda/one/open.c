@@ -4,9 +4,10 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "cuda/kernels/attention/chosen.h"
 #include "cuda/kernels/delta/delta.h"
-#include "cuda/kernels/ptx/device.h"
-#include "cuda/one/layers/altup.h"
+#include "cuda/kernels/ops/index.h"
+#include "cuda/kernels/ops/streams_few.h"
 #include "cuda/one/layers/index.h"
 #include "cuda/one/layers/streams.h"
 #include "cuda/one/products.h"
@@ -46,13 +47,15 @@ static ExpertConfig most_experts(const ModelConfig *c) {
   return most;
 }
 
-/* The largest of each size over all layers: numbers of a row, but `workspace` in bytes. */
+/* The largest of each size over all layers: numbers of a row, but workspaces in bytes; `halves`: numbers in a
+ * cache of keys that attention reads as fp16. */
 typedef struct {
-  size_t heads, beside, intermediate, workspace;
+  size_t heads, beside, intermediate, workspace, index_workspace, halves;
   int projections;
 } LargestSizes;
 
-static LargestSizes largest_sizes(const ModelConfig *c, int unit_places) {
+static LargestSizes largest_sizes(const ModelConfig *c, const StateOptions *o, int unit_places) {
+  const bool has_index = c->indexer.block > 0;
   LargestSizes sizes = {.heads = (size_t)padded_row(c->delta.n_value_heads * c->delta.value_dim),
                         .intermediate = (size_t)padded_row(c->per_layer_width),
                         .projections = delta_outputs(&c->delta)};
@@ -67,6 +70,13 @@ static LargestSizes largest_sizes(const ModelConfig *c, int unit_places) {
     sizes.workspace =
         most(sizes.workspace, attention_workspace_bytes(own.n_heads, own.n_kv_heads, own.head_dim,
                                                         c->latent.kv_rank, unit_places));
+    if (has_index && own.kind == LAYER_ATTENTION)
+      sizes.index_workspace =
+          most(sizes.index_workspace,
+               chosen_workspace_bytes(own.n_heads, own.head_dim, (int)index_most_chosen(&c->indexer),
+                                      o->max_chunk < INDEX_ROWS ? o->max_chunk : INDEX_ROWS));
+    if (o->kv == KV_Q8)
+      sizes.halves = most(sizes.halves, state_cache_rows(c, o, layer, KEYS) * (size_t)own.head_dim);
     const int projections = attention_outputs(c, &own) + (own.delta_beside ? delta_outputs(&c->delta) : 0);
     if (own.delta_beside) sizes.beside = (size_t)padded_row(c->delta.n_value_heads * c->delta.value_dim);
     if (sizes.projections < projections) sizes.projections = projections;
@@ -92,45 +102,6 @@ static int unit_places(const ModelConfig *c, const StateOptions *o) {
   return most;
 }
 
-/* Sets the pointers into the memory that the other GPUs write to, one after another from `base`; returns its
- * bytes. */
-static size_t place_peers(BackendState *s, const ModelConfig *c, void *base) {
-  DeviceArena arena = {.base = base};
-  Peers *p = &s->peers;
-  if (c->split <= 1) return 0;
-  p->n = c->split;
-  s->first_tag = arena_take(&arena, 1, sizeof *s->first_tag);
-  p->flags[p->rank] = arena_take(&arena, PEERS_FLAGS, sizeof **p->flags);
-  p->inbox[p->rank] = arena_take(&arena, peers_inbox_bytes(p->n, c->hidden), 1);
-  return arena.used;
-}
-
-/* Like place_peers(), for the pointers to a step's rows, which are copied to the device in one piece. */
-static size_t place_rows(BackendState *s, void *base) {
-  DeviceArena arena = {.base = base};
-  step_rows_place(&s->rows, &s->options, &arena);
-  return arena.used;
-}
-
-/* Like place_peers(), for the pointers to the parts of all layers' caches. They are one allocation: a
- * CachePlace is a distance from s->cache[KEYS]. */
-static size_t place_caches(BackendState *s, const ModelConfig *c, void *base) {
-  DeviceArena arena = {.base = base};
-  for (CachePart part = 0; part < CACHE_PARTS; part++)
-    s->cache[part] = arena_take(&arena, state_part_before(c, &s->options, c->n_layers, part), 1);
-  return arena.used;
-}
-
-/* With KV_Q8: takes memory for the keys and the values, as fp16, of the layer that has the most. */
-static void take_halves(BackendState *s, const ModelConfig *c, Buffers *m) {
-  const StateOptions *o = &s->options;
-  size_t largest = 0;
-  for (int i = 0; i < c->n_layers && o->kv == KV_Q8; i++)
-    largest = most(largest, state_cache_rows(c, o, i, KEYS) * (size_t)config_layer(c, i).head_dim);
-  for (int i = 0; i < 2; i++)
-    s->halves[i] = buffers_take(m, i == 1 && state_keys_are_values(c) ? 0 : largest, 2);
-}
-
 /* The length of the longest row of x that is gathered for a matrix with permuted inputs (Linear.order);
  * supported.c says which matrices can have these. */
 static size_t widest_input(const BackendState *s, const ModelConfig *c, const LargestSizes *sizes) {
@@ -141,13 +112,21 @@ static size_t widest_input(const BackendState *s, const ModelConfig *c, const La
   return widest;
 }
 
-static void place(BackendState *s, const ModelConfig *c, bool separate_gate_up, Buffers *m) {
+/* A session's memory on the device, and its pinned memory on the host. */
+typedef struct {
+  Buffers device, pinned;
+} Memory;
+
+/* Sets the sizes of a session, and takes all its arrays. Returns the bytes that these need on the device;
+ * SIZE_MAX: too many. */
+static size_t lay_out(BackendState *s, const ModelConfig *c, bool separate_gate_up, Memory *memory) {
   const StateOptions *o = &s->options;
   const LatentConfig *latent = &c->latent;
   const DraftConfig *draft = &c->draft;
   const ExpertConfig experts = most_experts(c);
   s->unit_places = unit_places(c, o);
-  const LargestSizes sizes = largest_sizes(c, s->unit_places);
+  const LargestSizes sizes = largest_sizes(c, o, s->unit_places);
+  const HostRows host = products_host_rows(s->loaded, o->max_chunk);
   /* The first layer of EAGLE-3 takes an embedding and a state. */
   s->h_stride = padded_row(draft->kind == DRAFT_EAGLE3 ? 2 * c->hidden : c->hidden);
   s->projection_stride = padded_row(sizes.projections);
@@ -168,25 +147,27 @@ static void place(BackendState *s, const ModelConfig *c, bool separate_gate_up, 
   const size_t latent_heads = latent->kv_rank ? (size_t)c->n_heads : 0,
                head_x_row = most(linear_heads_stride(latent->nope_dim), (size_t)latent->kv_rank),
                delta_bytes = c->delta.n_key_heads > 0 ? delta_workspace_bytes(&c->delta, o->max_chunk) : 0;
-#define LIVE(first, last) buffers_live(m, OP_##first, OP_##last);
-#define BUFFER(type, member, n, width)                                                                       \
-  s->member = buffers_take(m, buffers_product((size_t)(n), (size_t)(width)), sizeof(type));
-#include "cuda/one/buffers.def"
-  if (s->choice_memory) experts_place_choices(&s->choices, &experts, o->max_chunk, s->choice_memory);
-  streams_place(s, c, m);
-  altup_place(s, c, m);
+  const StreamConfig *streams = &c->streams;
+  const size_t streams_row = (size_t)streams->n * (size_t)c->hidden,
+               altup_row = (size_t)c->altup.n * (size_t)c->hidden,
+               mix_rows = streams->n > 0 ? most(chunk, rows) : 0,
+               few_mixes = chunk < STREAMS_FEW_ROWS ? chunk : STREAMS_FEW_ROWS,
+               ngram_rows = c->ngrams.longest > 0 ? chunk : 0;
+  const size_t index_rows = c->indexer.block == 0 ? 0 : chunk < INDEX_ROWS ? chunk : INDEX_ROWS;
   const int pairs[] = {c->rope.rotary_dim / 2, has_local_rope(c) ? c->local_rope.rotary_dim / 2 : 0};
-  for (int i = 0; i < 2; i++)
-    s->rope_tables[i] = buffers_take(m, chunk * (size_t)pairs[i], 2 * sizeof(float));
   const size_t operands[PLANES_COUNT] = {(size_t)c->hidden, sizes.heads, sizes.intermediate};
-  for (int i = 0; i < PLANES_COUNT; i++)
-    s->planes[i] = buffers_take(m, linear_planes_bytes((int)operands[i], LINEAR_MOST_PLANES), 1);
-  place_rows(s, buffers_take(m, place_rows(s, NULL), 1));
-  place_peers(s, c, buffers_take(m, place_peers(s, c, NULL), 1));
-  place_caches(s, c, buffers_take(m, place_caches(s, c, NULL), 1));
-  take_halves(s, c, m);
-  buffers_live(m, OP_DELTA, OP_OUT_PROJ);
-  index_place(s, c, m);
+  const size_t n_ring = most(2 * state_sequences(o), STATE_RING);
+  Buffers *m = &memory->device;
+#define LIVE(first, last) buffers_live(m, OP_##first, OP_##last);
+#define ZEROS(when)       m->zeros = (when);
+#define PINNED            m = &memory->pinned;
+#define BUFFER(type, member, n, width)                                                                       \
+  buffers_take(m, &s->member, (size_t)(n), (size_t)(width), sizeof(type));
+#define BUFFERS(type, member, count, n, width)                                                               \
+  for (int i = 0; i < (count); i++)                                                                          \
+    buffers_take(m, &s->member[i], (size_t)(n), (size_t)(width), sizeof(type));
+#include "cuda/one/buffers.def"
+  return buffers_fit(&memory->device, 256);
 }
 
 /* Notes where each layer's cache and recurrent state lie, for the operations of a step. */
@@ -199,25 +180,18 @@ static Status place_layers(BackendState *s, Error *err) {
     if (s->options.target)
       memcpy(s->layers[i].cache, s->options.target->layers[from].cache, sizeof s->layers[i].cache);
     for (CachePart part = 0; part < CACHE_PARTS && !s->options.target; part++)
-      s->layers[i].cache[part] = (char *)s->cache[part] + state_part_before(c, &s->options, from, part);
+      s->layers[i].cache[part] = s->cache[part] + state_part_before(c, &s->options, from, part);
     if (state_keys_are_values(c)) s->layers[i].cache[VALUES] = s->layers[i].cache[KEYS];
   }
   return STATUS_OK;
-}
-
-/* Places the session's buffers without memory, and returns the bytes that they need; SIZE_MAX: too many. */
-static size_t measure(BackendState *s, const ModelConfig *c, bool separate_gate_up, Buffers *memory) {
-  buffers_begin(memory, NULL);
-  place(s, c, separate_gate_up, memory);
-  return buffers_fit(memory, 256);
 }
 
 /* Upper bound, before the weights are known: assumes separate gate and up, and a fused step unless
  * `invariant`. */
 size_t state_bytes(const ModelConfig *config, const StateOptions *options) {
   BackendState measured = {.options = *options};
-  Buffers memory;
-  const size_t bytes = measure(&measured, config, true, &memory);
+  Memory memory = {0};
+  const size_t bytes = lay_out(&measured, config, true, &memory);
   if (bytes == SIZE_MAX) return SIZE_MAX;
   const size_t fused = options->invariant ? 0 : fused_bytes(config);
   return bytes + fused + device_sampler_bytes(config->vocab_size, count_picks(options));
@@ -233,7 +207,7 @@ void state_close(BackendState *s) {
   streams_close(s);
   sequences_close(&s->sequences);
   device_sampler_close(s->sampler);
-  cudaFreeHost(s->ring);
+  cudaFreeHost(s->pinned);
   cudaFree(s->memory);
   free(s->layers);
   free(s->row_versions);
@@ -257,7 +231,7 @@ static Status open_sequences(BackendState *s, Error *err) {
       const size_t n_heads = part >= INDEX_KEYS ? 1 : (size_t)own.n_kv_heads,
                    rows = has ? n_heads * KV_PAGE_TOKENS : 0;
       places[i * CACHE_PARTS + part] =
-          (CachePlace){(size_t)((char *)s->layers[i].cache[part] - (char *)s->cache[KEYS]),
+          (CachePlace){(size_t)((char *)s->layers[i].cache[part] - s->memory),
                        rows * state_part_bytes(s->options.kv, own.head_dim, part)};
     }
     if (own.kind != LAYER_ATTENTION) continue;
@@ -267,7 +241,7 @@ static Status open_sequences(BackendState *s, Error *err) {
     if (tokens > 0 && blocks > s->sequences.unit_blocks) s->sequences.unit_blocks = blocks;
   }
   const size_t bytes = n_places * sizeof *places;
-  TRY(cuda_status(cudaMemcpy(s->caches, places, bytes, cudaMemcpyHostToDevice), "cannot copy", err));
+  TRY(cuda_status(cudaMemcpy(s->cache_places, places, bytes, cudaMemcpyHostToDevice), "cannot copy", err));
   const size_t n = (size_t)s->options.n_sequences;
   TRY(NEW(s->row_versions, n, "session", err));
   for (int i = 0; i < 2; i++) {
@@ -278,41 +252,45 @@ static Status open_sequences(BackendState *s, Error *err) {
                     err));
   }
   for (size_t i = 0; i < n; i++) s->row_versions[i] = UINT64_MAX;
-  return sequences_open(&s->sequences, &s->options, err);
+  return sequences_open(&s->sequences, &s->options, s->pinned_rows, err);
 }
 
-/* Zeroes the router's counters and expert_g. Kernels read rows of expert_g to the end, but write them only up
- * to the experts' width. */
-static Status clear_experts(BackendState *s, Error *err) {
-  const ExpertConfig experts = most_experts(&s->loaded->model->config);
-  if (experts.n_experts == 0) return STATUS_OK;
-  const size_t rows = (size_t)s->options.max_chunk * (size_t)experts.n_chosen;
-  TRY(cuda_status(cudaMemsetAsync(s->expert_g, 0, rows * (size_t)s->expert_stride * 2, s->loaded->stream),
-                  "cannot clear memory", err));
-  return cuda_status(cudaMemsetAsync(s->choices.counters, 0, (size_t)s->options.max_chunk * sizeof(unsigned),
-                                     s->loaded->stream),
-                     "cannot clear memory", err);
-}
-
-/* Notes this GPU's own memory in `peers`, and clears the part that the other GPUs write to. */
+/* Notes this GPU's own memory in `peers`. */
 static Status open_peers(BackendState *s, Error *err) {
   const ModelConfig *c = &s->loaded->model->config;
   Peers *p = &s->peers;
-  if (p->n == 0) return STATUS_OK;
+  if (c->split <= 1) return STATUS_OK;
   int major = 0;
+  p->n = c->split;
   TRY(device_attribute(s->loaded->gpu, cudaDevAttrComputeCapabilityMajor, &major, err));
   p->pushed_rows = major >= 9 ? PUSHED_ROWS : 1;
   TRY(device_attribute(s->loaded->gpu, cudaDevAttrMultiProcessorCount, &p->n_sms, err));
   p->first_tag = s->first_tag;
+  p->flags[p->rank] = s->peer_flags;
+  p->inbox[p->rank] = s->peer_inbox;
   p->parts[0][p->rank] = s->branch;
   p->parts[1][p->rank] = s->branch + (size_t)s->options.max_chunk * (size_t)c->hidden;
   p->x[p->rank] = s->x;
   p->h[p->rank] = s->h;
   p->logits[p->rank] = s->logits;
-  const size_t bytes =
-      (size_t)((char *)p->inbox[p->rank] - (char *)s->first_tag) + peers_inbox_bytes(p->n, c->hidden);
-  TRY(cuda_status(cudaMemsetAsync(s->first_tag, 0, bytes, s->loaded->stream), "cannot clear memory", err));
   return state_wait(s, err);
+}
+
+/* Sets all pointers into the memory, and clears the buffers that begin as zeros. */
+static Status point(BackendState *s, const Memory *memory, Error *err) {
+  const Buffers *device = &memory->device;
+  const ExpertConfig experts = most_experts(&s->loaded->model->config);
+  buffers_point(device, s->memory);
+  buffers_point(&memory->pinned, s->pinned);
+  step_rows_place(&s->rows, &s->options, s->row_memory);
+  if (experts.n_experts > 0)
+    experts_place_choices(&s->choices, &experts, s->options.max_chunk, s->choice_memory);
+  for (int i = 0; i < device->n; i++)
+    if (device->all[i].zeros && device->all[i].bytes > 0)
+      TRY(cuda_status(
+          cudaMemsetAsync(s->memory + device->all[i].at, 0, device->all[i].bytes, s->loaded->stream),
+          "cannot clear memory", err));
+  return STATUS_OK;
 }
 
 Status state_open(BackendState *s, Error *err) {
@@ -323,37 +301,23 @@ Status state_open(BackendState *s, Error *err) {
   for (int i = 0; i < config->n_layers; i++)
     separate = separate ||
                (loaded->layers[i].gate_up.n_parts > 0 && !loaded->layers[i].gate_up.parts[0].interleaved);
-  Buffers memory;
-  const size_t bytes = measure(s, config, separate, &memory);
-  if (bytes == SIZE_MAX)
+  Memory memory = {0};
+  const size_t bytes = lay_out(s, config, separate, &memory), pinned = buffers_fit(&memory.pinned, 256);
+  if (bytes == SIZE_MAX || pinned == SIZE_MAX)
     return error_set(err, STATUS_FAILED, "a context of %d tokens is too large", options->n_ctx);
-  TRY(cuda_status(cudaMalloc(&s->memory, bytes), "no memory for the context", err));
-  buffers_begin(&memory, s->memory);
-  place(s, config, separate, &memory);
+  TRY(cuda_status(cudaMalloc((void **)&s->memory, bytes), "no memory for the context", err));
+  TRY(cuda_status(cudaHostAlloc(&s->pinned, pinned, cudaHostAllocMapped), "cannot pin memory", err));
+  TRY(point(s, &memory, err));
+  memset(s->pinned, 0, pinned);
   TRY(place_layers(s, err));
-  const size_t n_sequences = state_sequences(options);
   TRY(device_sampler_open(config->vocab_size, count_picks(options), &s->sampler, err));
-  const size_t n_ring = 2 * n_sequences > STATE_RING ? 2 * n_sequences : STATE_RING,
-               ring = n_ring * sizeof *s->ring, staging = (size_t)config->vocab_size * sizeof(float);
-  const size_t n_mask = n_sequences * (((size_t)config->vocab_size + 63) / 64),
-               mask = n_mask * sizeof *s->mask;
-  TRY(cuda_status(cudaHostAlloc((void **)&s->ring, ring + mask + staging, cudaHostAllocMapped),
-                  "cannot pin memory", err));
-  memset(s->ring, 0, ring);
-  s->mask = (uint64_t *)(s->ring + n_ring);
-  s->staging = s->mask + n_mask;
   if (options->n_sequences > 0) TRY(open_sequences(s, err));
   const bool fused =
       loaded->decode_step == DECODE_FUSED || (loaded->decode_step == DECODE_AUTO && options->kv != KV_F32);
   TRY(products_open(s, err));
   TRY(streams_open(s, err));
-  TRY(index_open(s, err));
   /* A fused step gives a row other bits than the kernels that compute it in a larger step. */
   if (fused && !options->invariant && options->states == STATES_F32)
     TRY(fused_open(loaded, options, s->taps, &s->fused, err));
-  TRY(clear_experts(s, err));
-  TRY(open_peers(s, err));
-  return cuda_status(
-      cudaMemsetAsync(s->workspace, 0, largest_sizes(config, s->unit_places).workspace, loaded->stream),
-      "cannot clear memory", err);
+  return open_peers(s, err);
 }

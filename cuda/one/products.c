@@ -66,23 +66,23 @@ static void multiply(void *user) {
   const HostMatrix *host = call->host;
   CpuProducts *cpu = s->loaded->cpu;
   const ProductRows rows = {
-      .x = s->host.x, .n_rows = call->n_rows, .y = s->host.y, .y_stride = outputs_of(s->loaded, host->to)};
+      .x = s->host_x, .n_rows = call->n_rows, .y = s->host_y, .y_stride = outputs_of(s->loaded, host->to)};
   if (host->to->n_experts > 0)
-    cpu_products_experts(cpu, host->layer, s->host.ids, s->host.weights, rows);
+    cpu_products_experts(cpu, host->layer, s->host_ids, s->host_weights, rows);
   else if (host->to->interleaved)
     cpu_products_gated(cpu, host->layer, rows);
   else
     cpu_products_stacked(cpu, host->layer, host->which, host->n, rows);
 }
 
-/* Enqueues s->host.y = x times w. If w is interleaved: the gated product. If w is gate_up of experts: the sum
+/* Enqueues s->host_y = x times w. If w is interleaved: the gated product. If w is gate_up of experts: the sum
  * of the chosen experts' outputs for x. */
 static Status run_on_cpu(BackendState *s, const DeviceLinear *w, const void *x, int x_stride, int n_rows,
                          GivenChoices choices, Error *err) {
   const BackendModel *m = s->loaded;
-  HostCall *call = &s->host.calls[(size_t)(w->host - m->host) * (size_t)s->host.n_rows + (size_t)n_rows - 1];
+  HostCall *call = &s->host_calls[(size_t)(w->host - m->host) * (size_t)s->host_rows + (size_t)n_rows - 1];
   *call = (HostCall){s, w->host, n_rows};
-  TRY(ops_give_rows(x, x_stride, w->n_in, n_rows, s->host.x, inputs_of(w), choices, m->stream, err));
+  TRY(ops_give_rows(x, x_stride, w->n_in, n_rows, s->host_x, inputs_of(w), choices, m->stream, err));
   return cuda_status(cudaLaunchHostFunc(m->stream, multiply, call), "cannot call the CPU", err);
 }
 
@@ -92,11 +92,11 @@ Status products_sum_experts(BackendState *s, const DeviceExperts *experts, const
   const GivenChoices choices = {.n = experts->gate_up.n_chosen,
                                 .from_ids = s->choices.ids,
                                 .from_weights = s->choices.weights,
-                                .to_ids = s->host.ids,
-                                .to_weights = s->host.weights};
+                                .to_ids = s->host_ids,
+                                .to_weights = s->host_weights};
   const int width = expert_row_width(&m->model->config);
   TRY(run_on_cpu(s, &experts->gate_up, x, x_stride, n_tokens, choices, err));
-  return ops_take_rows(s->host.y, width, n_tokens, add ? TAKE_ADD_F32 : TAKE_F32, NULL, to, width, m->stream,
+  return ops_take_rows(s->host_y, width, n_tokens, add ? TAKE_ADD_F32 : TAKE_F32, NULL, to, width, m->stream,
                        err);
 }
 
@@ -146,7 +146,7 @@ Status products_run(BackendState *s, const LinearCall *call, Error *err) {
                                                          : TAKE_F16;
   const float *factors = call->output == LINEAR_SWIGLU_F16 ? call->row_factors : NULL;
   TRY(run_on_cpu(s, w, call->x, call->x_stride, call->n_tokens, (GivenChoices){0}, err));
-  return ops_take_rows(s->host.y, outputs_of(m, w), call->n_tokens, form, factors, call->y, call->y_stride,
+  return ops_take_rows(s->host_y, outputs_of(m, w), call->n_tokens, form, factors, call->y, call->y_stride,
                        m->stream, err);
 }
 
@@ -176,31 +176,26 @@ Status products_project(BackendState *s, const DeviceProjections *p, int first_p
 
 /* --- a session's memory */
 
+HostRows products_host_rows(const BackendModel *m, int max_chunk) {
+  HostRows most = {0};
+  for (int i = 0; m && i < m->n_host; i++) {
+    const DeviceLinear *w = m->host[i].to;
+    const int rows = most_cpu_rows(m, w) < max_chunk ? most_cpu_rows(m, w) : max_chunk;
+    const size_t x = (size_t)rows * (size_t)inputs_of(w), y = (size_t)rows * (size_t)outputs_of(m, w);
+    if (most.n < rows) most.n = rows;
+    if (most.x < x) most.x = x;
+    if (most.y < y) most.y = y;
+  }
+  return most;
+}
+
 Status products_open(BackendState *s, Error *err) {
   const BackendModel *m = s->loaded;
-  HostRows *host = &s->host;
-  size_t x = 0, y = 0;
-  for (int i = 0; i < m->n_host; i++) {
-    const DeviceLinear *w = m->host[i].to;
-    const int most = most_cpu_rows(m, w), rows = most < s->options.max_chunk ? most : s->options.max_chunk;
-    const size_t n_in = (size_t)rows * (size_t)inputs_of(w), n_out = (size_t)rows * (size_t)outputs_of(m, w);
-    if (host->n_rows < rows) host->n_rows = rows;
-    if (x < n_in) x = n_in;
-    if (y < n_out) y = n_out;
-  }
+  s->host_rows = products_host_rows(m, s->options.max_chunk).n;
   if (m->n_host == 0) return STATUS_OK;
-  const size_t choices = (size_t)host->n_rows * (size_t)m->model->config.experts.n_chosen;
-  TRY(NEW(host->calls, (size_t)m->n_host * (size_t)host->n_rows, "calls of the CPU", err));
-  TRY(cuda_status(
-      cudaHostAlloc((void **)&host->x, (x + y + 2 * choices) * sizeof(float), cudaHostAllocMapped),
-      "cannot pin memory", err));
-  host->y = host->x + x;
-  host->weights = host->y + y;
-  host->ids = (int *)(host->weights + choices);
-  return STATUS_OK;
+  return NEW(s->host_calls, (size_t)m->n_host * (size_t)s->host_rows, "calls of the CPU", err);
 }
 
 void products_close(BackendState *s) {
-  cudaFreeHost(s->host.x);
-  free(s->host.calls);
+  free(s->host_calls);
 }

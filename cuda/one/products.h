@@ -51,7 +51,13 @@ bool products_on_cpu(const BackendModel *m, const DeviceLinear *weights, int n_r
 Status products_sum_experts(BackendState *s, const DeviceExperts *experts, const void *x, int x_stride,
                             int n_tokens, bool add, float *to, Error *err);
 
-/* The pinned memory for calls of the CPU; nothing if all weights are on the device. Close also after a
- * failure. */
+/* What a session's calls of the CPU need: the most rows of a call, and the most numbers of x and y. */
+typedef struct {
+  int n;
+  size_t x, y;
+} HostRows;
+/* Zeros if all weights are on the device; m may be NULL, for a model that is not loaded. */
+HostRows products_host_rows(const BackendModel *m, int max_chunk);
+/* The arguments of calls of the CPU. Close also after a failure. */
 Status products_open(BackendState *s, Error *err);
 void products_close(BackendState *s);

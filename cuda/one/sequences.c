@@ -17,20 +17,22 @@ static size_t most_units(const StateOptions *o) {
   return (size_t)padded_to(o->n_sequences + ATTENTION_UNITS + fixed, PADDED_UNITS);
 }
 
-void step_rows_place(StepRows *rows, const StateOptions *o, DeviceArena *arena) {
+size_t step_rows_place(StepRows *rows, const StateOptions *o, void *memory) {
+  DeviceArena arena = {.base = memory};
   const bool many = o->n_sequences > 0;
   const size_t n = (size_t)o->max_chunk, n_sequences = (size_t)o->n_sequences;
-  rows->ids = arena_take(arena, n, sizeof *rows->ids);
-  rows->pos = arena_take(arena, n, sizeof *rows->pos);
-  rows->first_page = arena_take(arena, many ? n : 0, sizeof *rows->first_page);
-  rows->is_long = arena_take(arena, many ? n : 0, sizeof *rows->is_long);
-  rows->segment_of = arena_take(arena, many ? n : 0, sizeof *rows->segment_of);
-  rows->logit_rows = arena_take(arena, many ? (size_t)o->max_logit_rows : 0, sizeof *rows->logit_rows);
-  rows->segments = arena_take(arena, n_sequences, sizeof *rows->segments);
-  rows->units = arena_take(arena, many ? most_units(o) : 0, sizeof *rows->units);
+  rows->ids = arena_take(&arena, n, sizeof *rows->ids);
+  rows->pos = arena_take(&arena, n, sizeof *rows->pos);
+  rows->first_page = arena_take(&arena, many ? n : 0, sizeof *rows->first_page);
+  rows->is_long = arena_take(&arena, many ? n : 0, sizeof *rows->is_long);
+  rows->segment_of = arena_take(&arena, many ? n : 0, sizeof *rows->segment_of);
+  rows->logit_rows = arena_take(&arena, many ? (size_t)o->max_logit_rows : 0, sizeof *rows->logit_rows);
+  rows->segments = arena_take(&arena, n_sequences, sizeof *rows->segments);
+  rows->units = arena_take(&arena, many ? most_units(o) : 0, sizeof *rows->units);
   for (int i = 0; i < TILE_SIZES; i++) /* a tile has at least one row */
-    rows->tiles[i] = arena_take(arena, many ? n : 0, sizeof *rows->tiles[i]);
-  rows->pages = arena_take(arena, n_sequences * (size_t)pages_of(o->n_ctx), sizeof *rows->pages);
+    rows->tiles[i] = arena_take(&arena, many ? n : 0, sizeof *rows->tiles[i]);
+  rows->pages = arena_take(&arena, n_sequences * (size_t)pages_of(o->n_ctx), sizeof *rows->pages);
+  return arena.used;
 }
 
 Status sequences_add_tile_size(Sequences *s, int tile_tokens, Error *err) {
@@ -47,7 +49,7 @@ int sequences_tile_size(const Sequences *s, int tile_tokens) {
   return i;
 }
 
-Status sequences_open(Sequences *s, const StateOptions *o, Error *err) {
+Status sequences_open(Sequences *s, const StateOptions *o, char *const pinned[2], Error *err) {
   s->n_sequences = o->n_sequences;
   s->invariant = o->invariant;
   s->n_table = pages_of(o->n_ctx);
@@ -55,13 +57,7 @@ Status sequences_open(Sequences *s, const StateOptions *o, Error *err) {
   TRY(NEW(s->tables, (size_t)s->n_sequences * (size_t)s->n_table, "page tables", err));
   TRY(NEW(s->sequence_of, (size_t)s->max_logit_rows, "page tables", err));
   for (int i = 0; i < 2; i++) {
-    DeviceArena arena = {0};
-    void *memory;
-    step_rows_place(&s->pinned[i], o, &arena);
-    if (arena.used == SIZE_MAX) return error_set(err, STATUS_FAILED, "page tables are too large");
-    TRY(cuda_status(cudaHostAlloc(&memory, arena.used, cudaHostAllocDefault), "cannot pin memory", err));
-    arena = (DeviceArena){.base = memory};
-    step_rows_place(&s->pinned[i], o, &arena);
+    step_rows_place(&s->pinned[i], o, pinned[i]);
     TRY(cuda_status(cudaEventCreateWithFlags(&s->copied[i], cudaEventDisableTiming), "cannot make an event",
                     err));
   }
@@ -69,10 +65,8 @@ Status sequences_open(Sequences *s, const StateOptions *o, Error *err) {
 }
 
 void sequences_close(Sequences *s) {
-  for (int i = 0; i < 2; i++) {
+  for (int i = 0; i < 2; i++)
     if (s->copied[i]) cudaEventDestroy(s->copied[i]);
-    cudaFreeHost(s->pinned[i].ids);
-  }
   free(s->tables);
   free(s->sequence_of);
 }

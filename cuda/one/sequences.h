@@ -58,17 +58,19 @@ typedef struct {
   int *sequence_of; /* [max_logit_rows] the sequence of each row of logits */
 } Sequences;
 
-/* Points the arrays at their places in the arena, in the order above; without memory it only counts bytes. */
-void step_rows_place(StepRows *rows, const StateOptions *options, DeviceArena *arena);
+/* Points the arrays at their places in `memory`, in the order above; returns the bytes that they need. With
+ * `memory` NULL it only counts these. */
+size_t step_rows_place(StepRows *rows, const StateOptions *options, void *memory);
 
 /* True if the part is a single row: one token that is not of a prompt (of_prompt). */
 static inline bool sequences_is_single(const SequenceRows *part) {
   return part->n_tokens == 1 && !part->of_prompt;
 }
 
-/* Allocates memory on the host; sequences_close() frees it, also after a failure. PRECOND tile sizes and
- * unit_blocks are set, the rest is zeros. */
-Status sequences_open(Sequences *s, const StateOptions *options, Error *err);
+/* Allocates memory on the host; sequences_close() frees it, also after a failure. pinned: memory for
+ * Sequences.pinned, of step_rows_place() bytes each. PRECOND tile sizes and unit_blocks are set, the rest is
+ * zeros. */
+Status sequences_open(Sequences *s, const StateOptions *options, char *const pinned[2], Error *err);
 void sequences_close(Sequences *s);
 
 /* Adds tile_tokens to the tile sizes, unless it is one of them. Fails if there are more than TILE_SIZES. */

@@ -111,11 +111,6 @@ size_t state_part_before(const ModelConfig *c, const StateOptions *o, int layer,
   return before.used;
 }
 
-size_t state_cache_bytes(const BackendState *s, CachePart part) {
-  const ModelConfig *c = &s->loaded->model->config;
-  return state_part_before(c, &s->options, c->n_layers, part);
-}
-
 Attention state_attention(const BackendState *s, int layer) {
   const ModelConfig *c = &s->loaded->model->config;
   const LayerConfig own = config_layer(c, layer);
@@ -341,6 +336,6 @@ Status state_set_pages(BackendState *s, int sequence, int first, const int32_t *
 }
 
 Status state_copy_page(BackendState *s, int from, int to, Error *err) {
-  return attention_copy_page(s->cache[KEYS], s->caches, s->loaded->model->config.n_layers * CACHE_PARTS, from,
-                             to, s->loaded->stream, err);
+  return attention_copy_page(s->memory, s->cache_places, s->loaded->model->config.n_layers * CACHE_PARTS,
+                             from, to, s->loaded->stream, err);
 }

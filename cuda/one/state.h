@@ -58,57 +58,6 @@ typedef struct {
   size_t recurrent; /* offset in floats */
 } LayerPlace;
 
-typedef struct HostCall HostCall;
-/* Pinned memory in which the GPU and the CPU exchange rows: x and y of matmuls whose weights are on the host
- * (products.h). Zeros if there are no such weights. */
-typedef struct {
-  float *x, *y, *weights; /* x, y: room for any such matmul; weights: of the chosen experts, like ids */
-  int *ids;               /* [n_rows][n_chosen] */
-  HostCall *calls;        /* [n_host][n_rows] */
-  int n_rows;             /* most rows that the CPU multiplies at once */
-} HostRows;
-
-typedef struct NgramCall NgramCall;
-/* Memory of residual streams and n-grams (layers/streams.h); zeros in other models. MIX_FOR_ATTENTION,
- * MIX_FOR_MLP and LOGITS (operations.def) begin with a mix. A mix combines all streams into one row by the
- * matrices mix_down, then mix_up. n: streams.n; S: n * hidden; R: max(max_chunk, max_logit_rows). */
-typedef struct {
-  float *streams;        /* [rows of the step][S]: `all` or `spare` */
-  float *all, *spare;    /* [max_chunk][S], [STREAMS_FEW_ROWS][S] */
-  bool pending;          /* x has not been added to the streams yet */
-  float *sums, *weights; /* outputs: sums [R][rank + n] of mix_down, then inject; weights [R][S] of mix_up */
-  /* Each [R][n]. inverses: 1 / rms of each stream. factors: those of the next INJECT. A mix of few rows reads
-   * `factors`, writes the next ones to spare_factors, and swaps the two pointers. */
-  float *inverses, *factors, *spare_factors;
-  void *u, *ranks;   /* f16 [R][S, padded], [R][rank, padded]: inputs of mix_down, mix_up */
-  float *few_ranks;  /* [STREAMS_FEW_ROWS][rank] */
-  float *mixed;      /* [max_chunk][hidden] h in fp32, for the router */
-  float *ngram_rows; /* [max_chunk][ngrams.width] rows of the table */
-  void *ngram_x;     /* f16 [max_chunk][ngrams.width, padded] ngram_rows */
-  /* The n-grams' values are [max_chunk][hidden], gated and conv_inputs [max_chunk][S]; keys are in
-   * `weights`. */
-  float *values, *gated, *conv_inputs;
-  int32_t *tokens;   /* pinned [max_chunk][longest]: ops_ngram_tokens() */
-  float *host_rows;  /* pinned copy of ngram_rows */
-  NgramCall *calls;  /* [layers with n-grams][max_chunk] the host function's argument for 1, 2 .. rows */
-  NgramHash *hashes; /* [layers with n-grams] */
-} StreamState;
-
-/* Memory of AltUp's streams (layers/altup.h); zeros in other models. S: altup.n * hidden */
-typedef struct {
-  float *streams,
-      *projected; /* streams [max_chunk][S]; projected [max_logit_rows][S]: streams_out's products */
-  void *ranks;    /* f16 [max_chunk][laurel_rank, padded] */
-} AltupState;
-
-/* Memory for choosing the positions that a row attends to (layers/index.h); zeros in other models. */
-typedef struct {
-  float *scores;          /* [rows at once][index_row_scores()] */
-  int *chosen, *n_chosen; /* [rows at once][index_most_chosen()], [rows at once] */
-  float *workspace;       /* of chosen_workspace_bytes() */
-  bool selects;           /* index_selects() of the step that is being enqueued */
-} IndexState;
-
 /* Where the previous operation left the normalised x that the next matmul reads: nowhere, in h, or in
  * planes[PLANES_H]. */
 typedef enum { READY_NONE, READY_IN_H, READY_IN_PLANES } ReadyInput;
@@ -117,40 +66,40 @@ typedef enum { READY_NONE, READY_IN_H, READY_IN_PLANES } ReadyInput;
  * normalised x, attention's output, the gated product. */
 typedef enum { PLANES_H, PLANES_A, PLANES_G, PLANES_COUNT } PlanesOf;
 
+typedef struct HostCall HostCall;   /* products.c */
+typedef struct NgramCall NgramCall; /* layers/streams.c */
+
 typedef uint16_t Half; /* the bits of a number in fp16 */
 
 /* A session on one GPU. h_stride, projection_stride, expert_stride and all sizes that say `padded` are
  * multiples of 8, so that every fp16 row is 16-byte aligned. */
 struct BackendState {
-  Peers peers;         /* the GPUs that share the model; n is 0 if there is one */
-  uint32_t *first_tag; /* = peers.first_tag, but writable */
+  Peers peers; /* the GPUs that share the model; n is 0 if there is one */
   const BackendModel *loaded;
   StateOptions options;
-  void *memory;
-#define BUFFER(type, member, ...) type *member;
+  char *memory; /* on the device */
+  void *pinned; /* on the host, mapped into the device's addresses */
+#define BUFFER(type, member, ...)         type *member;
+#define BUFFERS(type, member, count, ...) type *member[count];
 #include "cuda/one/buffers.def"
-  ExpertChoices choices;      /* of the last layer with experts */
-  void *rope_tables[2];       /* by LayerRope: float2 [max_chunk][n_pairs] of the step; or NULL */
-  StepRows rows;              /* of the step */
-  void *cache[CACHE_PARTS];   /* the caches of all layers that have this part, one after the other */
-  void *halves[2];            /* with KV_Q8: one layer's keys and values as fp16 (Attention.k_halves) */
-  void *planes[PLANES_COUNT]; /* each of linear_planes_bytes() for LINEAR_MOST_PLANES rows */
-  int unit_places;            /* the argument of attention_workspace_bytes() */
-  LayerPlace *layers;         /* [n_layers] on the host */
-  HostRows host;
-  StreamState stream; /* of models with streams */
-  AltupState altup;
-  IndexState index;
-  FusedStep *fused; /* runs steps of few tokens as one kernel; or NULL */
+  ExpertChoices choices;   /* of the last layer with experts */
+  StepRows rows;           /* of the step */
+  int unit_places;         /* the argument of attention_workspace_bytes() */
+  LayerPlace *layers;      /* [n_layers] on the host */
+  HostCall *host_calls;    /* [n_host][host_rows] of products.c */
+  int host_rows;           /* HostRows.n */
+  float *streams;          /* of the step: all_streams or spare_streams */
+  bool streams_pending;    /* x has not been added to the streams yet */
+  NgramCall *ngram_calls;  /* [layers with n-grams][max_chunk] read_rows()'s argument for 1, 2 .. rows */
+  NgramHash *ngram_hashes; /* [layers with n-grams] */
+  bool selects;            /* index_selects() of the step that is being enqueued */
+  FusedStep *fused;        /* runs steps of few tokens as one kernel; or NULL */
   /* q, a and g have no stride here: their rows are as wide as the layer's sizes say. */
   int h_stride, projection_stride, expert_stride;
   ReadyInput ready;    /* where an operation left normalised x for the next operation */
   bool a_is_in_planes; /* planes[PLANES_A] holds attention's output instead of a */
 
   DeviceSampler *sampler;
-  /* Pinned, after the ring: [state_sequences()][(vocab_size + 63) / 64] words of 64 bits. A set bit: the
-   * token is allowed. */
-  uint64_t *mask;
   uint64_t mask_pick;     /* number of the last pick with a mask, plus one */
   uint64_t notes_version; /* sampler_version() of the token counts on the device; UINT64_MAX: out of date */
   PicksAhead ahead;
@@ -159,9 +108,7 @@ struct BackendState {
   int n_wanted;      /* how many of the best logits a single sequence's last pick wanted; 0: all */
   int n_best;        /* how many of the best logits the last step made (StepCall.n_best); 0: all */
   bool logits_apart; /* each GPU has only its own part of the logits (tokens_join_logits()) */
-  Sampled *ring; /* pinned. One sequence: pick n is in slot n % STATE_RING. Several: see RowPicks.slots. */
   uint64_t n_enqueued, n_taken;
-  void *staging; /* [vocab_size] pinned, after the mask: logits or token counts that are being copied */
 
   uint64_t *row_versions; /* [n_sequences] notes_version of each sequence, after the last pick */
   RowPicks row_picks[2];  /* of steps, in turn */
@@ -184,8 +131,6 @@ static inline int rows_of(const BackendState *s, TokenRange span) {
 
 /* Consecutive positions of a KV head in the cache: those of a page; for one sequence n_ctx, rounded up. */
 int page_positions(const StateOptions *options);
-/* Bytes of a part of all layers' caches. */
-size_t state_cache_bytes(const BackendState *s, CachePart part);
 /* Pages of a layer's cache: as many as were asked for, rounded up to an even number; 1 for one sequence. */
 int state_pages(const StateOptions *options);
 

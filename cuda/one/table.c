@@ -224,8 +224,8 @@ static Status replay(BackendState *s, TokenRange span, bool *replayed, Error *er
                        .long_rope = span.long_rope,
                        .taps = span.taps != NULL,
                        .only_logits = span.only_logits,
-                       .selects = s->index.selects,
-                       .attention = span.n_tokens > 1 && !s->index.selects ? divide_attention(s, span) : 0,
+                       .selects = s->selects,
+                       .attention = span.n_tokens > 1 && !s->selects ? divide_attention(s, span) : 0,
                        .workspace = linear_workspace(m->linear)};
   if (span.n_logit_rows > 0) s->n_logit_rows = span.n_logit_rows;
   /* With guesses the number of rows varies: such a step is captured only at its fourth use. */
@@ -243,8 +243,8 @@ static Status replay_many(BackendState *s, TokenRange span, bool *replayed, Erro
   const StepKey key = {.n_tokens = q->n_rows,
                        .n_logit_rows = q->n_logit_rows,
                        .taps = span.taps != NULL,
-                       .selects = s->index.selects,
-                       .attention = s->index.selects ? 0 : (uint64_t)q->n_units,
+                       .selects = s->selects,
+                       .attention = s->selects ? 0 : (uint64_t)q->n_units,
                        .workspace = linear_workspace(m->linear)};
   return step_graphs_begin(&s->graphs, &key, 2, m->stream, replayed, err);
 }
@@ -262,7 +262,7 @@ static Status cuda_begin_step(BackendState *s, TokenRange span, bool *replayed, 
   *replayed = false;
   if (span.n_logit_rows > 0) forget_best(s);
   TRY(tokens_enqueue_deferred(s, err));
-  s->index.selects = index_selects(s, span);
+  s->selects = index_selects(s, span);
   TRY(shared_begin_sums(s, step_sums(&s->loaded->model->config), err));
   if (span.parts) {
     TRY(set_rows_of_sequences(s, span, err));
@@ -365,7 +365,7 @@ static Status cuda_attention(BackendState *s, TokenRange span, int layer, Error 
   const Sequences *q = &s->sequences;
   const int n_rows = rows_of(s, span);
   cudaStream_t stream = s->loaded->stream;
-  if (s->index.selects) return index_attend(s, layer, n_rows, err);
+  if (s->selects) return index_attend(s, layer, n_rows, err);
   const AttentionFamily family = span.parts ? ATTENTION_DECODE : attention_choose(&attention, span.n_tokens);
   s->a_is_in_planes =
       narrow_three_kernels(s, layer, n_rows) &&

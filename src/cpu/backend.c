@@ -119,8 +119,10 @@ static size_t lines_of(size_t n, size_t size) {
   return bytes < SIZE_MAX - LINE ? (bytes + LINE - 1) / LINE * LINE : SIZE_MAX;
 }
 
-/* The sizes of a layer's KV cache; the caller sets `heads`. */
-static LayerCache size_cache(LayerConfig layer, const StateOptions *options) {
+/* The sizes of a layer's KV cache; zeros: it has none of its own. The caller sets `heads`. */
+static LayerCache size_cache(const ModelConfig *config, const StateOptions *options, int index) {
+  if (config_kv_numbers(config, index) == 0) return (LayerCache){0};
+  const LayerConfig layer = config_layer(config, index);
   const size_t item = kv_number_bytes(options->kv);
   const size_t places =
       options->n_sequences ? buffers_product((size_t)options->n_pages, PAGE_TOKENS) : (size_t)options->n_ctx;
@@ -138,24 +140,29 @@ static LayerCache size_cache(LayerConfig layer, const StateOptions *options) {
   return cache;
 }
 
-/* Takes the memory of all KV caches: turn 0 adds up its bytes, turn 1 divides it among the layers. */
-static void take_caches(BackendState *state, const ModelConfig *config, Buffers *memory) {
+static size_t cache_bytes(const ModelConfig *config, const StateOptions *options, int layer) {
+  return buffers_product((size_t)config_layer(config, layer).n_cache_heads,
+                         size_cache(config, options, layer).head_bytes);
+}
+
+static size_t all_cache_bytes(const ModelConfig *config, const StateOptions *options) {
+  size_t all = 0;
+  for (int layer = 0; layer < config->n_layers; layer++)
+    if (__builtin_add_overflow(all, cache_bytes(config, options, layer), &all)) return SIZE_MAX;
+  return all;
+}
+
+/* Divides the memory of the KV caches among the layers. */
+static void place_caches(BackendState *state, const ModelConfig *config) {
   const StateOptions *options = &state->options;
   const LayerCache *shared = options->target ? options->target->kv : state->kv;
-  size_t all = 0;
-  for (int turn = 0; turn < 2; turn++) {
-    uint8_t *at = turn == 1 ? buffers_take(memory, all, 1) : NULL;
-    for (int layer = 0; layer < config->n_layers; layer++) {
-      const LayerConfig own = config_layer(config, layer);
-      const bool cached = config_kv_numbers(config, layer) > 0;
-      LayerCache cache = cached ? size_cache(own, options) : (LayerCache){0};
-      const size_t bytes = cached ? buffers_product((size_t)own.n_cache_heads, cache.head_bytes) : 0;
-      if (turn == 0 && __builtin_add_overflow(all, bytes, &all)) all = SIZE_MAX;
-      if (turn == 0 || !state->kv) continue; /* kv: NULL while sizes are counted */
-      cache.heads = at;
-      if (bytes) at += bytes; /* `at` is NULL for a drafter whose layers all read the target's cache */
-      state->kv[layer] = own.shares_kv ? shared[own.kv_layer] : cache;
-    }
+  uint8_t *at = state->caches; /* NULL for a drafter whose layers all read the target's cache */
+  for (int layer = 0; layer < config->n_layers; layer++) {
+    const LayerConfig own = config_layer(config, layer);
+    LayerCache cache = size_cache(config, options, layer);
+    cache.heads = at;
+    if (at) at += cache_bytes(config, options, layer);
+    state->kv[layer] = own.shares_kv ? shared[own.kv_layer] : cache;
   }
 }
 
@@ -222,18 +229,18 @@ static void take_scratch(MatmulScratch *scratch, const ModelConfig *config, cons
   const size_t heads = config->latent.kv_rank ? (size_t)config->n_heads : 0,
                chosen = 1 + (size_t)config->experts.n_chosen;
   const size_t all = buffers_product((size_t)options->max_chunk, heads > chosen ? heads : chosen);
-  scratch->inputs = options->inputs;
   size_scratch(scratch, config, options);
-  scratch->parts = buffers_take(memory, scratch->n_parts, sizeof(float));
+  buffers_take(memory, &scratch->parts, scratch->n_parts, 1, sizeof(float));
   scratch->n_ordered = config->quant.ordered ? buffers_product(all, rounded->stride) : 0;
-  scratch->ordered = buffers_take(memory, scratch->n_ordered, sizeof(float));
+  buffers_take(memory, &scratch->ordered, scratch->n_ordered, 1, sizeof(float));
   if (!config->quant.int8_activations) return;
-  rounded->numbers = buffers_take(memory, buffers_product(all, rounded->stride), sizeof(int16_t));
-  rounded->scales = buffers_take(memory, all, sizeof(float));
+  buffers_take(memory, &rounded->numbers, all, rounded->stride, sizeof(int16_t));
+  buffers_take(memory, &rounded->scales, all, 1, sizeof(float));
 }
 
-/* Sets the plan and the pointers of a state, as its options and the config require. */
-static void lay_out(BackendState *state, const ModelConfig *config, Buffers *memory) {
+/* Sets the plan of a state, as its options and the config require, and takes its buffers. Returns their bytes
+ * plus LINE, so that cpu_open() can align the start; SIZE_MAX: too many. */
+static size_t lay_out(BackendState *state, const ModelConfig *config, Buffers *memory) {
   const StateOptions *options = &state->options;
   const ExpertConfig *experts = &config->experts;
   const DraftConfig *draft = &config->draft;
@@ -246,27 +253,19 @@ static void lay_out(BackendState *state, const ModelConfig *config, Buffers *mem
                target_width = (size_t)draft->n_states * (size_t)draft->target_hidden;
 #define LIVE(first, last) buffers_live(memory, OP_##first, OP_##last);
 #define BUFFER(type, member, n, width)                                                                       \
-  state->member = buffers_take(memory, buffers_product((size_t)(n), (size_t)(width)), sizeof(type));
+  buffers_take(memory, &state->member, (size_t)(n), (size_t)(width), sizeof(type));
 #include "cpu/buffers.def"
   buffers_live(memory, OP_EMBED, OP_LOGITS);
-  take_caches(state, config, memory);
   take_scratch(&state->scratch, config, options, memory);
-}
-
-/* Measures a state's buffers: returns their bytes plus LINE, so that cpu_open() can align the start;
- * SIZE_MAX: too many. */
-static size_t measure(BackendState *state, const ModelConfig *config, Buffers *memory) {
-  buffers_begin(memory, NULL);
-  lay_out(state, config, memory);
   const size_t bytes = buffers_fit(memory, LINE);
   return bytes > SIZE_MAX - LINE ? SIZE_MAX : bytes + LINE;
 }
 
 static size_t cpu_state_bytes(const ModelConfig *config, const StateOptions *options) {
   BackendState state = {.options = *options};
-  Buffers memory;
+  Buffers memory = {.n = 0};
   size_t bytes;
-  return __builtin_add_overflow(measure(&state, config, &memory), sizeof state, &bytes) ? SIZE_MAX : bytes;
+  return __builtin_add_overflow(lay_out(&state, config, &memory), sizeof state, &bytes) ? SIZE_MAX : bytes;
 }
 
 static void cpu_close(BackendState *state) {
@@ -284,12 +283,12 @@ static Status cpu_open(BackendModel *loaded, const StateOptions *options, Backen
   state->loaded = loaded;
   state->options = *options;
   const ModelConfig *config = &loaded->model->config;
-  Buffers memory;
-  state->memory = mem_alloc(measure(state, config, &memory), 1, "a session's cache and activations", err);
+  Buffers memory = {.n = 0};
+  state->memory = mem_alloc(lay_out(state, config, &memory), 1, "a session's cache and activations", err);
   if (!state->memory) return STATUS_FAILED;
   uint8_t *start = state->memory;
-  buffers_begin(&memory, start + (LINE - (uintptr_t)start % LINE) % LINE);
-  lay_out(state, config, &memory);
+  buffers_point(&memory, start + (LINE - (uintptr_t)start % LINE) % LINE);
+  place_caches(state, config);
   *out = TAKE(state);
   return STATUS_OK;
 }

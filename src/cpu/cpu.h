@@ -133,7 +133,6 @@ typedef struct {
   RoundedRows rounded; /* all rows of a call; stride: the widest input; numbers NULL: no int8 matmuls */
   float *ordered;      /* [n_ordered] floats: rows of x gathered for permuted inputs (Linear.order) */
   size_t n_ordered;
-  const InputSink *inputs; /* StateOptions.inputs */
 } MatmulScratch;
 
 /* For each row y = w x + bias; with add, y += scale * (w x + bias). With gate, y is the gated product g
@@ -173,7 +172,7 @@ struct BackendState {
   const BackendModel *loaded;
   StateOptions options;
   StatePlan plan;
-  void *memory;          /* owns the arrays of buffers.def, of scratch and of kv */
+  void *memory;          /* owns the arrays of buffers.def and of scratch */
   MatmulScratch scratch; /* run_matmuls()'s */
 #define BUFFER(type, member, ...) type *member;
 #include "cpu/buffers.def"

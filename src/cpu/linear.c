@@ -497,7 +497,7 @@ static OtherProduct other_product(const MatmulGroup *group, const Linear *linear
 
 /* Lets another device compute the first groups, as many as it accepts, and returns how many. */
 static int multiply_elsewhere(const BackendState *state, const MatmulGroup *groups, int n_groups) {
-  const InputSink *sink = state->scratch.inputs;
+  const InputSink *sink = state->options.inputs;
   OtherProduct products[MAX_MATRICES];
   for (int from = 0, to; from < n_groups; from = to) {
     int n = 0;
@@ -519,7 +519,7 @@ static int multiply_elsewhere(const BackendState *state, const MatmulGroup *grou
 /* Computes groups whose rows are already permuted as their matrices need it (order_rows()). */
 static void compute_ordered(const BackendState *state, MatmulGroup *groups, int n_groups) {
   int n_few = 0;
-  const bool elsewhere = state->scratch.inputs && state->scratch.inputs->multiply;
+  const bool elsewhere = state->options.inputs && state->options.inputs->multiply;
   const int n_done = elsewhere ? multiply_elsewhere(state, groups, n_groups) : 0;
   groups += n_done, n_groups -= n_done;
   for (int g = 0; g < n_groups; g++) { /* groups of a few rows first */
@@ -583,7 +583,7 @@ static void compute_groups(const BackendState *state, MatmulGroup *groups, int n
 /* Hands the rows that matrices read to StateOptions.inputs. False: the products are not wanted. */
 static bool show_inputs(const BackendState *state, const float *x, size_t x_stride, int n_rows,
                         const Matmul *matmuls, int n_matmuls) {
-  const InputSink *sink = state->scratch.inputs;
+  const InputSink *sink = state->options.inputs;
   const Linear *read[2 * MAX_MATMULS] = {0};
   int n = 0;
   if (!sink) return true;

@@ -1,42 +1,45 @@
 /* buffers.h - places a session's buffers in one piece of memory by their lifetimes, for any backend.
  *
  * A buffer that only some operations of a layer use shares its memory with buffers of the layer's other
- * operations. Each buffer is taken twice, in the same order. The first buffers_take() only counts its size;
- * buffers_fit() then places all buffers; the second buffers_take() returns the address. */
+ * operations. buffers_take() notes a buffer's size, buffers_fit() places all buffers, and buffers_point()
+ * sets the pointers to them when there is memory. */
 #pragma once
 
+#include <stdbool.h>
 #include <stddef.h>
 
 #include "model/program.h"
 
 enum { MOST_BUFFERS = 128 };
 
+/* Begins as zeros. */
 typedef struct {
-  void *start;        /* start of the memory; NULL: sizes are counted, and addresses are NULL */
-  OpKind first, last; /* the lifetime of buffers that are taken next */
+  OpKind first, last; /* the lifetime of buffers that are taken next, set by buffers_live() */
+  bool zeros;         /* buffers that are taken next have to begin as zeros; the backend clears them */
   int n;              /* buffers taken so far */
   struct {
-    size_t bytes; /* SIZE_MAX: too large */
-    size_t at;    /* offset from `start`, set by buffers_fit() */
+    void *pointer; /* the address of the pointer to the buffer */
+    size_t bytes;  /* SIZE_MAX: too large */
+    size_t at;     /* offset from the start of the memory, set by buffers_fit() */
     OpKind first, last;
+    bool zeros;
   } all[MOST_BUFFERS];
 } Buffers;
 
-/* With start NULL, buffers_take() counts sizes from now on. Otherwise it returns the addresses of the placed
- * buffers in the memory at `start`. Until the first buffers_live(), buffers live always. */
-void buffers_begin(Buffers *buffers, void *start);
-
-/* Buffers that are taken from now on live in operations `first` to `last` of each layer. From OP_EMBED to
- * OP_LOGITS means always, also from one step to the next. */
+/* Buffers that are taken from now on live in operations `first` to `last` of each layer, and need not begin
+ * as zeros. From OP_EMBED to OP_LOGITS means always, also from one step to the next. */
 void buffers_live(Buffers *buffers, OpKind first, OpKind last);
 
-/* Memory for n items of `size` bytes; NULL while sizes are counted, and for 0 bytes. PRECOND fewer than
- * MOST_BUFFERS are taken. */
-void *buffers_take(Buffers *buffers, size_t n, size_t size);
+/* Takes a buffer of n * width items of `size` bytes. `pointer` is the address of the pointer that
+ * buffers_point() will set. PRECOND fewer than MOST_BUFFERS are taken. */
+void buffers_take(Buffers *buffers, void *pointer, size_t n, size_t width, size_t size);
 
 /* Places all buffers at multiples of `align`, a power of two. Returns the bytes of the whole memory, a
  * multiple of `align`; SIZE_MAX: the sum overflowed. */
 size_t buffers_fit(Buffers *buffers, size_t align);
+
+/* Sets the pointers to the placed buffers; those of 0 bytes stay as they are. */
+void buffers_point(const Buffers *buffers, void *start);
 
 /* n * size, the bytes of n items; SIZE_MAX if that overflows. */
 size_t buffers_product(size_t n, size_t size);

@@ -183,6 +183,7 @@ struct Step {
   Sequences sequences = {};
   StepRows rows = {};
   void *memory = NULL;
+  char *pinned[2] = {};
   StateOptions options = {};
 
   template <class T>
@@ -194,14 +195,13 @@ struct Step {
     options.n_sequences = (int)pool.tables.size() + 1, options.n_pages = pool.n_pages;
     options.invariant = invariant;
     options.max_chunk = range.n_tokens + PADDED_ROWS, options.max_logit_rows = options.n_sequences;
-    DeviceArena arena = {};
-    step_rows_place(&rows, &options, &arena);
-    CHECK(cudaMalloc(&memory, arena.used));
-    arena = {(char *)memory, 0};
-    step_rows_place(&rows, &options, &arena);
+    const size_t bytes = step_rows_place(&rows, &options, NULL);
+    CHECK(cudaMalloc(&memory, bytes));
+    for (char *&own : pinned) CHECK(cudaMallocHost((void **)&own, bytes));
+    step_rows_place(&rows, &options, memory);
     MUST(sequences_add_tile_size(&sequences, attention_tile_tokens(&a), &error));
     sequences.unit_blocks = attention_tile_tokens(&a) > 0 ? attention_unit_blocks(&a) : 0;
-    MUST(sequences_open(&sequences, &options, &error));
+    MUST(sequences_open(&sequences, &options, pinned, &error));
     for (size_t i = 0; i < pool.tables.size(); i++)
       MUST(sequences_set_pages(&sequences, (int)i, 0, pool.tables[i].data(), (int)pool.tables[i].size(),
                                &error));
@@ -213,6 +213,7 @@ struct Step {
   }
   ~Step() {
     sequences_close(&sequences);
+    for (char *own : pinned) cudaFreeHost(own);
     cudaFree(memory);
   }
 };

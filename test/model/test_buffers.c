@@ -11,13 +11,17 @@ typedef struct {
   char *at;
 } Wanted;
 
-static void take_all(Buffers *buffers, void *start, Wanted *wanted, int n) {
-  buffers_begin(buffers, start);
+/* Places the wanted buffers in `memory`; returns their bytes. */
+static size_t take_all(char *memory, Wanted *wanted, int n) {
+  static Buffers buffers;
+  buffers = (Buffers){.n = 0};
   for (int i = 0; i < n; i++) {
-    buffers_live(buffers, wanted[i].first, wanted[i].last);
-    wanted[i].at = buffers_take(buffers, wanted[i].bytes, 1);
-    if (!start) assert_null(wanted[i].at);
+    buffers_live(&buffers, wanted[i].first, wanted[i].last);
+    buffers_take(&buffers, &wanted[i].at, wanted[i].bytes, 1, 1);
   }
+  const size_t bytes = buffers_fit(&buffers, 64);
+  if (bytes != SIZE_MAX) buffers_point(&buffers, memory);
+  return bytes;
 }
 
 static uint32_t below(uint32_t *seed, uint32_t n) {
@@ -35,7 +39,6 @@ static size_t lines(size_t bytes) {
 
 TEST(buffers_in_use_at_once_lie_apart) {
   static char memory[MOST * 1024];
-  static Buffers buffers;
   uint32_t seed = 1;
   for (int turn = 0; turn < 2000; turn++) {
     Wanted wanted[MOST];
@@ -53,10 +56,8 @@ TEST(buffers_in_use_at_once_lie_apart) {
         if (wanted[i].first <= kind && kind <= wanted[i].last) at_once += lines(wanted[i].bytes);
       if (at_once > most_at_once) most_at_once = at_once;
     }
-    take_all(&buffers, NULL, wanted, n);
-    const size_t bytes = buffers_fit(&buffers, 64);
+    const size_t bytes = take_all(memory, wanted, n);
     assert_true(bytes >= most_at_once && bytes <= all);
-    take_all(&buffers, memory, wanted, n);
     for (int i = 0; i < n; i++) {
       const char *own = wanted[i].at;
       assert_true((own != NULL) == (wanted[i].bytes > 0));
@@ -72,34 +73,17 @@ TEST(buffers_in_use_at_once_lie_apart) {
 }
 
 TEST(two_that_never_meet_need_the_memory_of_the_larger) {
-  static Buffers buffers;
   static char memory[256];
   Wanted wanted[] = {{100, OP_QKV, OP_OUT_PROJ, NULL}, {200, OP_GATE_UP, OP_DOWN, NULL}};
-  take_all(&buffers, NULL, wanted, 2);
-  assert_int_equal(buffers_fit(&buffers, 64), 256);
-  take_all(&buffers, memory, wanted, 2);
+  assert_int_equal(take_all(memory, wanted, 2), 256);
   assert_ptr_equal(wanted[0].at, memory);
   assert_ptr_equal(wanted[1].at, memory);
 }
 
-TEST(what_is_taken_first_lives_always) {
-  static Buffers buffers;
-  buffers_begin(&buffers, NULL);
-  buffers_take(&buffers, 64, 1);
-  buffers_live(&buffers, OP_QKV, OP_QKV);
-  buffers_take(&buffers, 64, 1);
-  buffers_live(&buffers, OP_DOWN, OP_DOWN);
-  buffers_take(&buffers, 2, 32);
-  assert_int_equal(buffers_fit(&buffers, 64), 128);
-}
-
 TEST(sizes_that_overflow_are_known) {
-  static Buffers buffers;
   Wanted wanted[] = {{SIZE_MAX, OP_QKV, OP_QKV, NULL}, {64, OP_EMBED, OP_LOGITS, NULL}};
   assert_true(buffers_product(SIZE_MAX / 2, 3) == SIZE_MAX && buffers_product(7, 3) == 21);
-  take_all(&buffers, NULL, wanted, 2);
-  assert_true(buffers_fit(&buffers, 64) == SIZE_MAX);
+  assert_true(take_all(NULL, wanted, 2) == SIZE_MAX);
   wanted[0].bytes = SIZE_MAX / 2 - 100;
-  take_all(&buffers, NULL, wanted, 2);
-  assert_true(buffers_fit(&buffers, 64) == SIZE_MAX);
+  assert_true(take_all(NULL, wanted, 2) == SIZE_MAX);
 }

@@ -13,18 +13,10 @@ static size_t row_of_streams(const ModelConfig *c) {
   return (size_t)c->altup.n * (size_t)c->hidden;
 }
 
-void altup_place(BackendState *s, const ModelConfig *c, Buffers *m) {
-  const size_t rows = c->altup.n > 0 ? (size_t)s->options.max_chunk : 0,
-               logit_rows = c->altup.n > 0 ? (size_t)s->options.max_logit_rows : 0;
-  s->altup.streams = buffers_take(m, rows * row_of_streams(c), sizeof(float));
-  s->altup.projected = buffers_take(m, logit_rows * row_of_streams(c), sizeof(float));
-  s->altup.ranks = buffers_take(m, rows * (size_t)padded_row(c->altup.laurel_rank), 2);
-}
-
 static AltupStreams streams_of(const BackendState *s) {
   const ModelConfig *c = &s->loaded->model->config;
   return (AltupStreams){
-      .n = c->altup.n, .hidden = c->hidden, .eps = (float)c->norm_eps, .streams = s->altup.streams};
+      .n = c->altup.n, .hidden = c->hidden, .eps = (float)c->norm_eps, .streams = s->altup_streams};
 }
 
 /* The matmuls' input is x / sqrt(hidden): its numbers fit fp16, like the embedding's. */
@@ -59,9 +51,9 @@ Status cuda_add_laurel(BackendState *s, TokenRange span, int layer, Error *err) 
                          .attn_norm = l->attn_norm,
                          .laurel_norm = l->laurel_norm,
                          .x = s->x};
-  TRY(products_matmul(s, &l->laurel_left, s->h, s->h_stride, n_rows, LINEAR_TO_F16, s->altup.ranks, stride,
+  TRY(products_matmul(s, &l->laurel_left, s->h, s->h_stride, n_rows, LINEAR_TO_F16, s->altup_ranks, stride,
                       err));
-  TRY(products_matmul(s, &l->laurel_right, s->altup.ranks, stride, n_rows, LINEAR_TO_F32, s->branch,
+  TRY(products_matmul(s, &l->laurel_right, s->altup_ranks, stride, n_rows, LINEAR_TO_F32, s->branch,
                       c->hidden, err));
   return ops_add_laurel(&laurel, n_rows, m->stream, err);
 }
@@ -91,8 +83,8 @@ Status altup_join(BackendState *s, TokenRange span, int first_row, int n_rows, v
   for (int i = 1; i < c->altup.n; i++) { /* `out` holds each matmul's input, and in the end lm_head's */
     TRY(ops_altup_unit(&call, rows, i, n_rows, out, s->h_stride, m->stream, err));
     TRY(products_matmul(s, &m->streams_out[i - 1], out, s->h_stride, n_rows, LINEAR_TO_F32,
-                        s->altup.projected + (size_t)i * (size_t)c->hidden, (int)row_of_streams(c), err));
+                        s->altup_projected + (size_t)i * (size_t)c->hidden, (int)row_of_streams(c), err));
   }
-  return ops_altup_join(&call, rows, s->altup.projected, m->final_norm, n_rows, out, s->h_stride, m->stream,
+  return ops_altup_join(&call, rows, s->altup_projected, m->final_norm, n_rows, out, s->h_stride, m->stream,
                         err);
 }

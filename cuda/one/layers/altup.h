@@ -4,9 +4,6 @@
 
 #include "cuda/one/state.h"
 
-/* Points s->altup at its device memory; without memory it only counts bytes. */
-void altup_place(BackendState *s, const ModelConfig *config, Buffers *memory);
-
 /* Each function only enqueues. altup_begin(): makes the streams of n_rows rows from the embeddings s->x.
  * altup_add_input(): adds the RMSNorm of the layer's input projection of s->g (layer_end()) to all streams
  * but the first. altup_join(): makes `out`, f16 [n_rows][h_stride], the head's input: with span.parts for the

@@ -4,41 +4,6 @@
 #include "cuda/kernels/attention/chosen.h"
 #include "cuda/kernels/ops/index.h"
 
-/* Rows whose positions are chosen at once: scores and chosen positions of a row take much memory in a long
- * text. */
-enum { ROWS_AT_ONCE = 128 };
-
-static int rows_at_once(const BackendState *s) {
-  return s->options.max_chunk < ROWS_AT_ONCE ? s->options.max_chunk : ROWS_AT_ONCE;
-}
-
-void index_place(BackendState *s, const ModelConfig *c, Buffers *m) {
-  const size_t rows = c->indexer.block > 0 ? (size_t)rows_at_once(s) : 0,
-               most = rows > 0 ? index_most_chosen(&c->indexer) : 0,
-               scores = rows > 0 ? index_row_scores(&c->indexer, s->options.n_ctx) : 0;
-  size_t workspace = 0;
-  for (int i = 0; rows > 0 && i < c->n_layers; i++) {
-    const LayerConfig own = config_layer(c, i);
-    if (own.kind != LAYER_ATTENTION) continue;
-    const size_t bytes = chosen_workspace_bytes(own.n_heads, own.head_dim, (int)most, (int)rows);
-    if (bytes > workspace) workspace = bytes;
-  }
-  s->index.scores = buffers_take(m, rows * scores, sizeof(float));
-  s->index.chosen = buffers_take(m, rows * most, sizeof(int));
-  s->index.n_chosen = buffers_take(m, rows, sizeof(int));
-  s->index.workspace = buffers_take(m, workspace, 1);
-}
-
-Status index_open(BackendState *s, Error *err) {
-  for (CachePart part = INDEX_KEYS; part <= INDEX_VALUES; part++) {
-    const size_t bytes = state_cache_bytes(s, part);
-    if (bytes == 0) continue;
-    TRY(cuda_status(cudaMemsetAsync(s->cache[part], 0, bytes, s->loaded->stream), "cannot clear memory",
-                    err));
-  }
-  return STATUS_OK;
-}
-
 bool index_selects(const BackendState *s, TokenRange span) {
   const IndexerConfig *i = &s->loaded->model->config.indexer;
   const SequenceRows only = {0, span.pos, span.n_tokens, false, false};
@@ -88,12 +53,11 @@ Status index_attend(BackendState *s, int layer, int n_rows, Error *err) {
   const LayerConfig own = config_layer(c, layer);
   const Attention attention = state_attention(s, layer);
   cudaStream_t stream = s->loaded->stream;
-  const int at_once = rows_at_once(s), q_stride = own.n_heads * own.head_dim,
-            out_stride = padded_row(s->loaded->layers[layer].o.n_in);
-  for (int row = 0; row < n_rows; row += at_once) {
-    const int n = n_rows - row < at_once ? n_rows - row : at_once;
+  const int q_stride = own.n_heads * own.head_dim, out_stride = padded_row(s->loaded->layers[layer].o.n_in);
+  for (int row = 0; row < n_rows; row += INDEX_ROWS) {
+    const int n = n_rows - row < INDEX_ROWS ? n_rows - row : INDEX_ROWS;
     const IndexCall call = call_of(s, layer, row);
-    TRY(index_choose(&call, n, s->options.n_ctx, s->index.scores, s->index.chosen, s->index.n_chosen, stream,
+    TRY(index_choose(&call, n, s->options.n_ctx, s->index_scores, s->index_chosen, s->index_n_chosen, stream,
                      err));
     const ChosenAttention chosen = {.n_heads = own.n_heads,
                                     .n_kv_heads = own.n_kv_heads,
@@ -105,13 +69,13 @@ Status index_attend(BackendState *s, int layer, int n_rows, Error *err) {
                                     .pages = call.pages,
                                     .n_ctx = attention.n_ctx,
                                     .pos = call.pos,
-                                    .chosen = s->index.chosen,
-                                    .n_chosen = s->index.n_chosen,
+                                    .chosen = s->index_chosen,
+                                    .n_chosen = s->index_n_chosen,
                                     .most_chosen = (int)index_most_chosen(&call.sizes),
                                     .out = (char *)s->a + (size_t)row * (size_t)out_stride * 2,
                                     .q_stride = q_stride,
                                     .out_stride = out_stride,
-                                    .workspace = s->index.workspace};
+                                    .workspace = s->index_workspace};
     TRY(chosen_attend(&chosen, n, stream, err));
   }
   return STATUS_OK;

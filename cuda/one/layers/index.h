@@ -4,11 +4,9 @@
 
 #include "cuda/one/state.h"
 
-/* Points s->index at its device memory; without memory it only counts bytes. */
-void index_place(BackendState *s, const ModelConfig *config, Buffers *memory);
-
-/* Clears the caches of index keys: not all of their numbers are written, and kv_copy() copies all. */
-Status index_open(BackendState *s, Error *err);
+/* Rows whose positions are chosen at once: scores and chosen positions of a row take much memory in a long
+ * text. */
+enum { INDEX_ROWS = 128 };
 
 /* True if a row of the step has more whole blocks than the budget allows; always with StateOptions.invariant.
  * False without an indexer. */

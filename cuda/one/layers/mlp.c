@@ -82,7 +82,7 @@ Status cuda_down_residual(BackendState *s, TokenRange span, int layer, Error *er
 static Status normalised(BackendState *s, int n_tokens, int layer, const float **x, Error *err) {
   const ModelConfig *c = &s->loaded->model->config;
   const DeviceLayer *l = &s->loaded->layers[layer];
-  *x = c->streams.n > 0 ? s->stream.mixed : c->parallel || l->mlp_norm_bias ? s->wide_h : NULL;
+  *x = c->streams.n > 0 ? s->mixed : c->parallel || l->mlp_norm_bias ? s->wide_h : NULL;
   return l->mlp_norm_bias ? residual_norm_wide(s, mlp_input_norm(l), n_tokens, err) : STATUS_OK;
 }
 

@@ -31,84 +31,48 @@ static int count_ngram_layers(const ModelConfig *c) {
   return n;
 }
 
-void streams_place(BackendState *s, const ModelConfig *c, Buffers *m) {
-  const bool ngrams = c->ngrams.longest > 0;
-  const int chunk = s->options.max_chunk, logits = s->options.max_logit_rows;
-  const size_t rows = c->streams.n == 0 ? 0 : (size_t)(chunk > logits ? chunk : logits),
-               own = c->streams.n == 0 ? 0 : (size_t)chunk, with_ngrams = ngrams ? own : 0,
-               width = row_of_streams(c), n = (size_t)c->streams.n, rank = (size_t)c->streams.rank;
-  StreamState *to = &s->stream;
-  const size_t few = own < STREAMS_FEW_ROWS ? own : STREAMS_FEW_ROWS;
-  to->all = to->streams = buffers_take(m, own * width, sizeof(float));
-  to->spare = buffers_take(m, few * width, sizeof(float));
-  to->sums = buffers_take(m, rows * (rank + n), sizeof(float));
-  to->weights = buffers_take(m, rows * width, sizeof(float));
-  to->inverses = buffers_take(m, rows * n, sizeof(float));
-  to->factors = buffers_take(m, rows * n, sizeof(float));
-  to->spare_factors = buffers_take(m, rows * n, sizeof(float));
-  to->u = buffers_take(m, rows * (size_t)padded_row((int)width), 2);
-  to->ranks = buffers_take(m, rows * (size_t)padded_row((int)rank), 2);
-  to->few_ranks = buffers_take(m, few * rank, sizeof(float));
-  to->mixed = buffers_take(m, own * (size_t)c->hidden, sizeof(float));
-  to->ngram_rows = buffers_take(m, with_ngrams * (size_t)c->ngrams.width, sizeof(float));
-  to->ngram_x = buffers_take(m, with_ngrams * (size_t)padded_row(c->ngrams.width), 2);
-  to->values = buffers_take(m, with_ngrams * (size_t)c->hidden, sizeof(float));
-  to->gated = buffers_take(m, with_ngrams * width, sizeof(float));
-  to->conv_inputs = buffers_take(m, with_ngrams * width, sizeof(float));
-}
-
 Status streams_open(BackendState *s, Error *err) {
   const ModelConfig *c = &s->loaded->model->config;
-  const NgramConfig *n = &c->ngrams;
   const size_t chunk = (size_t)s->options.max_chunk, n_layers = (size_t)count_ngram_layers(c);
-  StreamState *to = &s->stream;
-  if (c->streams.n == 0 || n_layers == 0) return STATUS_OK;
-  const size_t tokens = chunk * (size_t)n->longest * sizeof *to->tokens,
-               rows = chunk * (size_t)n->width * sizeof *to->host_rows;
-  TRY(cuda_status(cudaHostAlloc((void **)&to->tokens, tokens, cudaHostAllocMapped), "cannot pin memory",
-                  err));
-  TRY(cuda_status(cudaHostAlloc((void **)&to->host_rows, rows, cudaHostAllocDefault), "cannot pin memory",
-                  err));
-  memset(to->tokens, 0, tokens); /* rows that pad a step have the tokens of an earlier step */
-  for (size_t i = 0; i < rows / sizeof *to->host_rows; i++) /* a dummy model has no table: made-up numbers */
-    to->host_rows[i] = s->loaded->model->dummy ? (float)(i * 37 % 101) / 50 - 1 : 0;
-  TRY(NEW(to->calls, n_layers * chunk, "session", err));
-  TRY(NEW(to->hashes, n_layers, "session", err));
+  if (n_layers == 0) return STATUS_OK;
+  for (size_t i = 0; s->loaded->model->dummy && i < chunk * (size_t)c->ngrams.width; i++)
+    s->host_ngram_rows[i] = (float)(i * 37 % 101) / 50 - 1; /* a dummy model has no table: made-up numbers */
+  TRY(NEW(s->ngram_calls, n_layers * chunk, "session", err));
+  TRY(NEW(s->ngram_hashes, n_layers, "session", err));
   for (int i = 0; i < c->n_layers; i++) {
     const size_t index = (size_t)config_layer(c, i).ngrams - 1;
     if (!config_layer(c, i).ngrams) continue;
-    ngram_hash(c, i, &to->hashes[index]);
-    for (size_t row = 0; row < chunk; row++) to->calls[index * chunk + row] = (NgramCall){s, i, (int)row + 1};
+    ngram_hash(c, i, &s->ngram_hashes[index]);
+    for (size_t row = 0; row < chunk; row++)
+      s->ngram_calls[index * chunk + row] = (NgramCall){s, i, (int)row + 1};
   }
   return STATUS_OK;
 }
 
 void streams_close(BackendState *s) {
-  cudaFreeHost(s->stream.tokens);
-  cudaFreeHost(s->stream.host_rows);
-  free(s->stream.calls);
-  free(s->stream.hashes);
+  free(s->ngram_calls);
+  free(s->ngram_hashes);
 }
 
 Status streams_begin(BackendState *s, int n_rows, Error *err) {
   const ModelConfig *c = &s->loaded->model->config;
-  s->stream.streams = s->stream.all;
-  s->stream.pending = false;
-  return ops_streams_begin(s->x, c->streams.n, c->hidden, n_rows, s->stream.streams, s->loaded->stream, err);
+  s->streams = s->all_streams;
+  s->streams_pending = false;
+  return ops_streams_begin(s->x, c->streams.n, c->hidden, n_rows, s->streams, s->loaded->stream, err);
 }
 
 /* Injects x into the streams if the injection is pending. */
 static Status settle(BackendState *s, int n_rows, Error *err) {
   const ModelConfig *c = &s->loaded->model->config;
-  if (!s->stream.pending) return STATUS_OK;
-  s->stream.pending = false;
-  return ops_streams_inject(s->x, s->stream.factors, c->streams.n, c->hidden, n_rows, s->stream.streams,
+  if (!s->streams_pending) return STATUS_OK;
+  s->streams_pending = false;
+  return ops_streams_inject(s->x, s->stream_factors, c->streams.n, c->hidden, n_rows, s->streams,
                             s->loaded->stream, err);
 }
 
 /* --- mixes */
 
-/* A mix of streams (StreamState), and where its result goes. */
+/* A mix of streams (buffers.def), and where its result goes. */
 typedef struct {
   const DeviceProjections *in; /* mix_down, then inject */
   const DeviceLinear *up;
@@ -119,20 +83,19 @@ typedef struct {
 
 static Status mix_many(BackendState *s, const Mix *mix, int n_rows, Error *err) {
   const ModelConfig *c = &s->loaded->model->config;
-  const StreamState *own = &s->stream;
   const DeviceProjections *in = mix->in;
   const int n = c->streams.n, rank = c->streams.rank, u_stride = padded_row((int)row_of_streams(c));
   cudaStream_t stream = s->loaded->stream;
-  TRY(ops_streams_norm(&mix->rows, n_rows, own->u, u_stride, stream, err));
+  TRY(ops_streams_norm(&mix->rows, n_rows, s->stream_inputs, u_stride, stream, err));
   for (int i = 0; i < in->n_parts; i++)
-    TRY(products_matmul(s, &in->parts[i], own->u, u_stride, n_rows, LINEAR_TO_F32, own->sums + in->first[i],
-                        mix->of_block ? rank + n : rank, err));
-  TRY(ops_streams_ranks(own->sums, n, rank, n_rows, own->ranks, padded_row(rank),
-                        mix->of_block ? own->factors : NULL, stream, err));
-  TRY(products_matmul(s, mix->up, own->ranks, padded_row(rank), n_rows, LINEAR_TO_F32, own->weights,
+    TRY(products_matmul(s, &in->parts[i], s->stream_inputs, u_stride, n_rows, LINEAR_TO_F32,
+                        s->stream_sums + in->first[i], mix->of_block ? rank + n : rank, err));
+  TRY(ops_streams_ranks(s->stream_sums, n, rank, n_rows, s->stream_ranks, padded_row(rank),
+                        mix->of_block ? s->stream_factors : NULL, stream, err));
+  TRY(products_matmul(s, mix->up, s->stream_ranks, padded_row(rank), n_rows, LINEAR_TO_F32, s->stream_weights,
                       n * c->hidden, err));
-  return ops_streams_mix(&mix->rows, own->weights, n_rows, mix->h, s->h_stride,
-                         mix->of_block ? own->mixed : NULL, mix->of_block ? s->x : NULL, stream, err);
+  return ops_streams_mix(&mix->rows, s->stream_weights, n_rows, mix->h, s->h_stride,
+                         mix->of_block ? s->mixed : NULL, mix->of_block ? s->x : NULL, stream, err);
 }
 
 /* Row `row` of a dense matrix; its numbers have 16 bits. */
@@ -143,33 +106,33 @@ static const void *row_at(const DeviceLinear *w, int row) {
 /* The call for few rows, from mix->rows.first_row on. */
 static FewMix few_of(const BackendState *s, const Mix *mix) {
   const ModelConfig *c = &s->loaded->model->config;
-  const StreamState *own = &s->stream;
   const DeviceProjections *in = mix->in;
   const DeviceLinear *down = &in->parts[0], *inject = &in->parts[in->n_parts - 1], *up = mix->up;
-  return (FewMix){.n = c->streams.n,
-                  .hidden = c->hidden,
-                  .rank = c->streams.rank,
-                  .streams = own->streams + (size_t)mix->rows.first_row * row_of_streams(c),
-                  .next_streams = own->pending ? (own->streams == own->all ? own->spare : own->all) : NULL,
-                  .x = own->pending ? s->x : NULL,
-                  .factors = own->factors,
-                  .bf16 = down->type == WEIGHT_BF16,
-                  .down = down->dense,
-                  .inject =
-                      mix->of_block ? row_at(inject, c->streams.rank - in->first[in->n_parts - 1]) : NULL,
-                  .up = up->dense,
-                  .down_stride = down->stride,
-                  .inject_stride = inject->stride,
-                  .up_stride = up->stride,
-                  .norm = mix->rows.norm,
-                  .eps = mix->rows.eps,
-                  .inverses = own->inverses,
-                  .ranks = own->few_ranks,
-                  .new_factors = mix->of_block ? own->spare_factors : NULL,
-                  .h = mix->h,
-                  .h_stride = s->h_stride,
-                  .mixed = mix->of_block ? own->mixed : NULL,
-                  .zeroed = mix->of_block ? s->x : NULL};
+  return (FewMix){
+      .n = c->streams.n,
+      .hidden = c->hidden,
+      .rank = c->streams.rank,
+      .streams = s->streams + (size_t)mix->rows.first_row * row_of_streams(c),
+      .next_streams =
+          s->streams_pending ? (s->streams == s->all_streams ? s->spare_streams : s->all_streams) : NULL,
+      .x = s->streams_pending ? s->x : NULL,
+      .factors = s->stream_factors,
+      .bf16 = down->type == WEIGHT_BF16,
+      .down = down->dense,
+      .inject = mix->of_block ? row_at(inject, c->streams.rank - in->first[in->n_parts - 1]) : NULL,
+      .up = up->dense,
+      .down_stride = down->stride,
+      .inject_stride = inject->stride,
+      .up_stride = up->stride,
+      .norm = mix->rows.norm,
+      .eps = mix->rows.eps,
+      .inverses = s->stream_inverses,
+      .ranks = s->few_ranks,
+      .new_factors = mix->of_block ? s->spare_factors : NULL,
+      .h = mix->h,
+      .h_stride = s->h_stride,
+      .mixed = mix->of_block ? s->mixed : NULL,
+      .zeroed = mix->of_block ? s->x : NULL};
 }
 
 /* True if all matrices of a mix are of fp16, or all of bf16, on the device. */
@@ -186,15 +149,14 @@ static bool takes_few(const BackendState *s, const Mix *mix, const FewMix *few, 
 }
 
 static Status run_mix(BackendState *s, const Mix *mix, int n_rows, Error *err) {
-  StreamState *own = &s->stream;
   const FewMix few = few_of(s, mix);
   if (!takes_few(s, mix, &few, n_rows)) {
     TRY(settle(s, n_rows, err));
     return mix_many(s, mix, n_rows, err);
   }
-  if (few.next_streams) own->streams = few.next_streams;
-  if (few.new_factors) own->spare_factors = own->factors, own->factors = few.new_factors;
-  own->pending = false;
+  if (few.next_streams) s->streams = few.next_streams;
+  if (few.new_factors) s->spare_factors = s->stream_factors, s->stream_factors = few.new_factors;
+  s->streams_pending = false;
   return ops_streams_few(&few, n_rows, s->loaded->stream, err);
 }
 
@@ -202,10 +164,10 @@ static StreamRows rows_from(const BackendState *s, const float *norm) {
   const ModelConfig *c = &s->loaded->model->config;
   return (StreamRows){.n = c->streams.n,
                       .hidden = c->hidden,
-                      .streams = s->stream.streams,
+                      .streams = s->streams,
                       .norm = norm,
                       .eps = (float)c->norm_eps,
-                      .inverses = s->stream.inverses};
+                      .inverses = s->stream_inverses};
 }
 
 static Status mix_for_block(BackendState *s, TokenRange span, Mix mix, Error *err) {
@@ -238,7 +200,7 @@ Status streams_mix_logits(BackendState *s, TokenRange span, int first_row, int n
 
 Status cuda_inject_streams(BackendState *s, TokenRange span, int layer, Error *err) {
   const int n_rows = rows_of(s, span);
-  s->stream.pending = true;
+  s->streams_pending = true;
   return n_rows > STREAMS_FEW_ROWS ? settle(s, n_rows, err) : STATUS_OK;
 }
 
@@ -250,18 +212,17 @@ static void read_rows(void *user) {
   const BackendState *s = call->state;
   const ModelConfig *c = &s->loaded->model->config;
   const NgramConfig *n = &c->ngrams;
-  const NgramHash *hash = &s->stream.hashes[config_layer(c, call->layer).ngrams - 1];
+  const NgramHash *hash = &s->ngram_hashes[config_layer(c, call->layer).ngrams - 1];
   const ModelLayer *table = &s->loaded->model->layers[call->layer];
   if (s->loaded->model->dummy) return;
 #pragma omp parallel for if (call->n_rows > 4) num_threads(s->loaded->n_threads) /* a row can need the disk */
   for (int r = 0; r < call->n_rows; r++)
-    ngram_read_rows(n, hash, table, s->stream.tokens + (size_t)r * (size_t)n->longest,
-                    s->stream.host_rows + (size_t)r * (size_t)n->width);
+    ngram_read_rows(n, hash, table, s->ngram_tokens + (size_t)r * (size_t)n->longest,
+                    s->host_ngram_rows + (size_t)r * (size_t)n->width);
 }
 
 static Ngrams ngrams_of(const BackendState *s, TokenRange span, int layer) {
   const ModelConfig *c = &s->loaded->model->config;
-  const StreamState *own = &s->stream;
   return (Ngrams){.n = c->streams.n,
                   .hidden = c->hidden,
                   .longest = c->ngrams.longest,
@@ -272,51 +233,49 @@ static Ngrams ngrams_of(const BackendState *s, TokenRange span, int layer) {
                   .state = state_of_ngrams(s, layer),
                   .segments = state_segments(s, span),
                   .conv = s->loaded->layers[layer].ngram_taps,
-                  .gated = own->gated,
-                  .input = own->conv_inputs,
-                  .streams = own->streams};
+                  .gated = s->ngram_gated,
+                  .input = s->ngram_conv_inputs,
+                  .streams = s->streams};
 }
 
-/* ngram_x = the table's rows for the step's tokens. */
+/* ngram_inputs = the table's rows for the step's tokens. */
 static Status fetch_rows(BackendState *s, TokenRange span, int layer, int n_rows, Error *err) {
   const ModelConfig *c = &s->loaded->model->config;
-  StreamState *own = &s->stream;
   const size_t index = (size_t)(config_layer(c, layer).ngrams - 1);
   const int width = c->ngrams.width;
   cudaStream_t stream = s->loaded->stream;
-  NgramCall *call = &own->calls[index * (size_t)s->options.max_chunk + (size_t)n_rows - 1];
+  NgramCall *call = &s->ngram_calls[index * (size_t)s->options.max_chunk + (size_t)n_rows - 1];
   const Ngrams rows = ngrams_of(s, span, layer);
-  TRY(ops_ngram_tokens(&rows, n_rows, own->tokens, stream, err));
+  TRY(ops_ngram_tokens(&rows, n_rows, s->ngram_tokens, stream, err));
   TRY(cuda_status(cudaLaunchHostFunc(stream, read_rows, call), "cannot call the CPU", err));
-  TRY(cuda_status(cudaMemcpyAsync(own->ngram_rows, own->host_rows,
-                                  (size_t)n_rows * (size_t)width * sizeof *own->host_rows,
+  TRY(cuda_status(cudaMemcpyAsync(s->ngram_rows, s->host_ngram_rows,
+                                  (size_t)n_rows * (size_t)width * sizeof *s->host_ngram_rows,
                                   cudaMemcpyHostToDevice, stream),
                   "cannot copy rows of n-grams", err));
-  return ops_round(own->ngram_rows, width, 1, width, n_rows, own->ngram_x, padded_row(width), stream, err);
+  return ops_round(s->ngram_rows, width, 1, width, n_rows, s->ngram_inputs, padded_row(width), stream, err);
 }
 
 Status cuda_add_ngrams(BackendState *s, TokenRange span, int layer, Error *err) {
   const ModelConfig *c = &s->loaded->model->config;
   const DeviceLayer *w = &s->loaded->layers[layer];
-  const StreamState *own = &s->stream;
   const int n_rows = rows_of(s, span), x_stride = padded_row(c->ngrams.width);
   TRY(settle(s, n_rows, err));
   TRY(fetch_rows(s, span, layer, n_rows, err));
-  TRY(products_matmul(s, &w->ngram_key, own->ngram_x, x_stride, n_rows, LINEAR_TO_F32, own->weights,
+  TRY(products_matmul(s, &w->ngram_key, s->ngram_inputs, x_stride, n_rows, LINEAR_TO_F32, s->stream_weights,
                       (int)row_of_streams(c), err));
-  TRY(products_matmul(s, &w->ngram_value, own->ngram_x, x_stride, n_rows, LINEAR_TO_F32, own->values,
+  TRY(products_matmul(s, &w->ngram_value, s->ngram_inputs, x_stride, n_rows, LINEAR_TO_F32, s->ngram_values,
                       c->hidden, err));
   const NgramGates gates = {.n = c->streams.n,
                             .hidden = c->hidden,
                             .eps = (float)c->norm_eps,
-                            .keys = own->weights,
-                            .values = own->values,
-                            .streams = own->streams,
+                            .keys = s->stream_weights,
+                            .values = s->ngram_values,
+                            .streams = s->streams,
                             .key_norm = w->ngram_key_norm,
                             .query_norm = w->ngram_query_norm,
                             .conv_norm = w->ngram_conv_norm,
-                            .gated = own->gated,
-                            .input = own->conv_inputs};
+                            .gated = s->ngram_gated,
+                            .input = s->ngram_conv_inputs};
   TRY(ops_ngram_gate(&gates, n_rows, s->loaded->stream, err));
   const Ngrams rows = ngrams_of(s, span, layer);
   return ops_ngram_add(&rows, n_rows, s->loaded->stream, err);

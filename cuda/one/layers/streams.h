@@ -4,9 +4,7 @@
 
 #include "cuda/one/state.h"
 
-/* Points s->stream at its device memory; without memory it only counts bytes. */
-void streams_place(BackendState *s, const ModelConfig *config, Buffers *memory);
-/* Takes the pinned memory of s->stream, and makes the hashes of n-grams. */
+/* Makes the hashes of n-grams. */
 Status streams_open(BackendState *s, Error *err);
 void streams_close(BackendState *s);
 
