@@ -534,6 +534,8 @@ def make_tensors(name, config, bias="", names=("model.", "lm_head"), experts="ea
             normal(config["vocab_size_per_layer_input"], n_columns, std=1 / width**0.5))
         put(body + "per_layer_model_projection.weight", normal(n_columns, hidden, std=1))
         put(body + "per_layer_projection_norm.weight", 1 + normal(width, std=0.25))
+    if "n_positions" in config:
+        put(body + "wpe.weight", normal(config["n_positions"], hidden, std=3 / hidden**0.5))
     for i in range(config.get("altup_num_inputs", 1) - 1):
         put(f"{body}altup_projections.{i}.weight", normal(hidden, hidden, std=1))
         put(f"{body}altup_unembed_projections.{i}.weight", normal(hidden, hidden, std=1))
@@ -558,7 +560,7 @@ def make_tensors(name, config, bias="", names=("model.", "lm_head"), experts="ea
             if quant and quant["quant_method"] == "awq" and not any(module in whole for module in dense):
                 tensors.update(checkpoint.awq_tensors(whole, *checkpoint.awq_quantise(weight, quant["group_size"])))
             else:
-                put(whole + ".weight", weight)
+                put(whole + ".weight", weight.T if config["model_type"] == "gpt2" else weight)
             if letter and letter in bias:
                 put(whole + ".bias", normal(n_out, std=0.5))
         if has_experts(config, layer):
@@ -617,7 +619,7 @@ def make_tensors(name, config, bias="", names=("model.", "lm_head"), experts="ea
     else:
         if config["model_type"] not in PLAIN_NORMS:
             put(body + final_norm + ".weight", last + normal(hidden, std=0.25))
-    ties = ("gemma", "cohere", "falcon")
+    ties = ("gemma", "cohere", "falcon", "gpt2", "gpt_bigcode")
     tied = config.get("tie_word_embeddings", any(name in config["model_type"] for name in ties))
     if not config.get("tie_embedding", tied):
         length = 6 if streams_width(config) else 3  # a mix of streams is about half as long as what a norm returns

@@ -2,6 +2,7 @@
 make_miniatures.py."""
 
 from miniature_configs import AWQ32, LLAMA3, YARN, gemma, granite, llama
+from miniature_shapes import GPT2_MEMBERS
 
 SMALL = {"hidden_size": 32, "intermediate_size": 64, "num_attention_heads": 2, "num_key_value_heads": 1, "head_dim": 16,
          "quantization_config": AWQ32}
@@ -111,6 +112,20 @@ def falcon(**config):
     return config
 
 
+def gpt2(**config):
+    config = centred(**{"architectures": ["GPT2LMHeadModel"], "model_type": "gpt2", "hidden_act": "gelu_new",
+                        "eps_key": "layer_norm_epsilon", **config})
+    for old, new in {**GPT2_MEMBERS, "hidden_act": "activation_function"}.items():
+        config[new] = config.pop(old)
+    return {key: value for key, value in config.items() if key not in (
+        "num_key_value_heads", "rope_theta", "tie_word_embeddings")}
+
+
+def gpt_bigcode(**config):
+    return gpt2(**{"architectures": ["GPTBigCodeForCausalLM"], "model_type": "gpt_bigcode", "multi_query": True,
+                   "hidden_act": "gelu", "intermediate_size": None, **config})
+
+
 def command_r_plus(**config):
     return centred(**{"architectures": ["CohereForCausalLM"], "model_type": "cohere", "use_qk_norm": True,
                       "logit_scale": 0.8, "attention_bias": False, **config})
@@ -164,6 +179,13 @@ DENSE_MINIATURES = {
     "falcon-new-bf16": dict(tokens=16, config=falcon(
         num_attention_heads=4, num_kv_heads=2, new_decoder_architecture=True, ffn_hidden_size=24, bias=True),
         bias="qoud", matters=[{"rope_theta": 100.0}, {"layer_norm_epsilon": 0.1}]),
+    "gpt2-bf16": dict(tokens=16, config=gpt2(), bias="qoud", matters=[
+        {"layer_norm_epsilon": 0.1}, {"activation_function": "relu"}]),
+    "gpt-bigcode-bf16": dict(tokens=16, config=gpt_bigcode(), bias="qoud", matters=[
+        {"layer_norm_epsilon": 0.1}, {"activation_function": "relu"}]),
+    "gpt-bigcode-heads-bf16": dict(tokens=16, config=gpt_bigcode(
+        multi_query=False, num_hidden_layers=1), bias="qoud", matters=[
+        {"layer_norm_epsilon": 0.1}]),
     "phi-bf16": dict(tokens=24, config=phi(), bias="qkvoud", matters=[
         {"partial_rotary_factor": 0.5}, {"layer_norm_eps": 0.1}, {"hidden_act": "relu2"}]),
     "olmo-bf16": dict(tokens=24, config=olmo(), matters=[

@@ -4,6 +4,9 @@ miniature_experts.py."""
 # Names where those of Llama are others, in checkpoints and in transformers, and in checkpoints alone.
 BIG = {"mlp.up_proj": "mlp.dense_h_to_4h", "mlp.down_proj": "mlp.dense_4h_to_h"}
 FC = {"mlp.up_proj": "mlp.fc1", "mlp.down_proj": "mlp.fc2"}
+GPT2 = {"model.": "transformer.", "embed_tokens.": "wte.", "transformer.norm.": "transformer.ln_f.", ".layers.": ".h.",
+        "self_attn.query_key_value": "attn.c_attn", "self_attn.o_proj": "attn.c_proj", "input_layernorm.": "ln_1.",
+        "post_attention_layernorm.": "ln_2.", "mlp.up_proj": "mlp.c_fc", "mlp.down_proj": "mlp.c_proj"}
 NAMES = {"phi": {"self_attn.o_proj": "self_attn.dense", "model.norm.": "model.final_layernorm.", **FC}, "nanochat": FC,
          "gpt_neox": {
              "model.": "gpt_neox.", "embed_tokens.": "embed_in.", "gpt_neox.norm.": "gpt_neox.final_layer_norm.",
@@ -11,8 +14,10 @@ NAMES = {"phi": {"self_attn.o_proj": "self_attn.dense", "model.norm.": "model.fi
          "falcon": {
              "model.": "transformer.", "embed_tokens.": "word_embeddings.", "transformer.norm.": "transformer.ln_f.",
              ".layers.": ".h.", "self_attn.o_proj": "self_attention.dense", "self_attn.": "self_attention.", **BIG},
+         "gpt2": GPT2, "gpt_bigcode": GPT2,
          "starcoder2": {"mlp.up_proj": "mlp.c_fc", "mlp.down_proj": "mlp.c_proj"}}
-PUBLISHED = {"gpt_neox": {"lm_head.": "embed_out."}, "exaone": {
+PUBLISHED = {"gpt_neox": {"lm_head.": "embed_out."},
+             "gpt2": {f"transformer.{part}.": f"{part}." for part in ("wte", "wpe", "h", "ln_f")}, "exaone": {
     "model.embed_tokens.": "transformer.wte.", "model.layers.": "transformer.h.", "model.norm.": "transformer.ln_f.",
     "self_attn.o_proj": "self_attn.out_proj", "self_attn.": "attn.attention.", "input_layernorm.": "ln_1.",
     "post_attention_layernorm.": "ln_2.", "mlp.gate_proj": "mlp.c_fc_0", "mlp.up_proj": "mlp.c_fc_1",

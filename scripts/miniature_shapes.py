@@ -29,12 +29,16 @@ EXPERT_KINDS = ("qwen2_moe", "qwen3_moe", "qwen3_5_moe_text", "qwen3_next", "mix
                 "qwen4_exp_text", "phimoe", "cohere2_moe", "axk1", "kimi_linear", "bailing_hybrid",
                 "sarvam_moe", "sarvam_mla", "lara_mini", "ernie4_5_vl_moe_text", "step3p5", "aria_text")
 # Kinds whose norms subtract the mean and have a bias.
-BIASED_NORMS = ("phimoe", "starcoder2", "stablelm", "phi", "jais2", "gpt_neox", "falcon", "nemotron")
+BIASED_NORMS = ("phimoe", "starcoder2", "stablelm", "phi", "jais2", "gpt_neox", "falcon", "nemotron",
+                "gpt2", "gpt_bigcode")
 # Kinds whose norms have no weights.
 PLAIN_NORMS = ("olmo", "nanochat")
 # Kinds whose MLP has no gate.
 UNGATED = ("arcee", "apertus", "apertus1p5_text", "starcoder2", "phi", "jais2", "nanochat",
-           "gpt_neox", "falcon", "nemotron")
+           "gpt_neox", "falcon", "nemotron", "gpt2", "gpt_bigcode")
+# Members of the config that GPT-2 calls otherwise.
+GPT2_MEMBERS = {"hidden_size": "n_embd", "num_hidden_layers": "n_layer", "num_attention_heads": "n_head",
+                "max_position_embeddings": "n_positions", "intermediate_size": "n_inner"}
 # Kinds with a norm over each head of q and k, and with one over all heads together.
 HEAD_NORMS = ("gemma3_text", "exaone4", "mellum", "dots1", "exaone_moe", "hy_v3", "afmoe", "kolibri1", "flint",
               "laguna", "apertus", "apertus1p5_text", "sarvam_moe", "lara_mini", "molmo2_text",
@@ -107,6 +111,8 @@ def has_parts(config):
 
 def text_of(config):
     """The config of the text part: the whole where there are no others, or (Qwen2-VL) where it lies among them."""
+    if config["model_type"] in ("gpt2", "gpt_bigcode"):
+        return {**{usual: config[own] for usual, own in GPT2_MEMBERS.items()}, **config}
     if not has_parts(config):
         return {"num_hidden_layers": config.get("num_layers"), **config}
     if "llm_config" in config:
@@ -143,7 +149,7 @@ def head_sizes(config, layer):
     head = config.get("head_dim") or config["hidden_size"] // config["num_attention_heads"]
     kv_heads = config.get("num_key_value_heads", config.get(
         "num_kv_heads", config.get("num_attention_groups", config["num_attention_heads"])))
-    if config["model_type"] == "falcon" and not config["new_decoder_architecture"] and config["multi_query"]:
+    if config.get("multi_query") and not config.get("new_decoder_architecture"):
         kv_heads = 1
     if "per_layer_config" in config:
         own = config["per_layer_config"].get(str(layer), {})
@@ -226,8 +232,8 @@ def nemotron_shapes(config, layer):
 def mlp_shapes(config, layer):
     """The same for the part of a layer that follows attention."""
     kind, hidden, inner = config["model_type"], config["hidden_size"], config.get("intermediate_size")
-    if kind == "falcon":
-        inner = config.get("ffn_hidden_size", 4 * hidden)
+    if kind in ("falcon", "gpt_bigcode"):
+        inner = inner or config.get("ffn_hidden_size", 4 * hidden)
     if has_experts(config, layer) and not is_gemma4(config):
         inner, name = shared_width(config), SHARED.get(kind)
         if not inner:
@@ -302,7 +308,7 @@ def linear_shapes(config, layer):
                   "mamba.out_proj": ("m", hidden, values)}
     elif is_conv(config, layer):
         shapes = {"conv.in_proj": ("c", 3 * hidden, hidden), "conv.out_proj": ("c", hidden, hidden)}
-    elif kind in ("gpt_neox", "falcon"):
+    elif kind in ("gpt_neox", "falcon", "gpt2", "gpt_bigcode"):
         shapes = {"self_attn.query_key_value": ("q", q + 2 * kv, hidden), "self_attn.o_proj": ("o", hidden, q)}
     elif kind == "phi3":
         shapes = {"self_attn.qkv_proj": ("q", q + 2 * kv, hidden), "self_attn.o_proj": ("o", hidden, q)}

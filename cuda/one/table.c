@@ -333,6 +333,9 @@ static Status cuda_embed(BackendState *s, TokenRange span, int layer, Error *err
                          .n = c->hidden,
                          .wide = s->x};
   if (c->embedding_norm) TRY(ops_norm_rows(&norm, n_rows, m->stream, err));
+  if (c->learned_positions)
+    TRY(ops_add_rows(m->input_table, m->model->input_table.dtype, c->hidden, s->rows.pos, n_rows, s->x,
+                     m->stream, err));
   if (norms_are_centred(c)) TRY(ops_centre(s->x, c->hidden, n_rows, m->stream, err));
   if (c->per_layer_width > 0) TRY(make_layer_inputs(s, n_rows, err));
   if (c->streams.n > 0) TRY(streams_begin(s, n_rows, err));

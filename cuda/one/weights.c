@@ -247,9 +247,8 @@ static Status visit(Loader *loader, const Pass *pass, Error *err) {
   TRY(visit_embedding(loader, pass, err));
   for (int i = MODEL_HEAD + 1; i < N_MODEL_LINEARS; i++)
     TRY(visit_matrix(loader, pass, &loaded->model_linear[i], &model->linear[i], err));
-  return model->config.per_layer_width > 0
-             ? pass->table(loader, &loaded->input_table, &model->input_table, err)
-             : STATUS_OK;
+  return model->input_table.n_rows > 0 ? pass->table(loader, &loaded->input_table, &model->input_table, err)
+                                       : STATUS_OK;
 }
 
 /* --- layout */

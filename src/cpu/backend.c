@@ -329,10 +329,12 @@ static void make_layer_inputs(BackendState *state, TokenRange range, const int32
   }
 }
 
+static void read_row(const Matrix *table, int row, float *x) {
+  floats_read(table->data, table->dtype, (size_t)row * (size_t)table->n_columns, (size_t)table->n_columns, x);
+}
+
 void cpu_read_embedding(const BackendState *state, int32_t id, float *x) {
-  const Matrix *embedding = &state->loaded->model->embedding;
-  floats_read(embedding->data, embedding->dtype, (size_t)id * (size_t)embedding->n_columns,
-              (size_t)embedding->n_columns, x);
+  read_row(&state->loaded->model->embedding, id, x);
 }
 
 void cpu_centre(float *x, int n) {
@@ -367,6 +369,10 @@ static Status cpu_embed(BackendState *state, TokenRange range, int layer, Error 
       state->loaded->kernels->rms_norm(x, state->loaded->ones, embedding->n_columns, model->config.norm_eps,
                                        x);
     for (int i = 0; scale != 1 && i < embedding->n_columns; i++) x[i] *= scale;
+    if (!model->config.learned_positions) continue;
+    float *learned = cpu_row(state->h, state->plan.hidden, r);
+    read_row(&model->input_table, state->positions[r], learned);
+    for (int i = 0; i < embedding->n_columns; i++) x[i] += learned[i];
   }
   centre(state, range.n_tokens);
   if (state->plan.ngrams) memcpy(state->ids, ids, (size_t)range.n_tokens * sizeof *ids);

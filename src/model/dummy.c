@@ -182,10 +182,10 @@ static Status place_tensors(Arena *arena, Model *model, Error *err) {
   const size_t rows = (size_t)config_embedding_rows(config);
   model->embedding =
       (Matrix){place(arena, rows * (size_t)config->hidden, 2), DTYPE_F16, config->vocab_size, config->hidden};
-  const int n_inputs = config->n_layers * config->per_layer_width;
-  const size_t inputs = (size_t)config->per_layer_vocab * (size_t)n_inputs;
+  const InputTable table = input_table(config);
+  const size_t inputs = (size_t)table.n_rows * (size_t)table.n_columns;
   if (inputs > 0)
-    model->input_table = (Matrix){place(arena, inputs, 2), DTYPE_F16, config->per_layer_vocab, n_inputs};
+    model->input_table = (Matrix){place(arena, inputs, 2), DTYPE_F16, table.n_rows, table.n_columns};
   for (int i = 0; i < config->n_layers; i++) TRY(place_layer(arena, model, i, err));
   TRY(place_own(arena, model, err));
   TRY(place_ngrams(arena, model, err));

@@ -56,6 +56,13 @@ const char *embedding_name(const ModelConfig *config) {
   return config->names.embedding ? config->names.embedding : "embed_tokens";
 }
 
+InputTable input_table(const ModelConfig *config) {
+  if (config->learned_positions)
+    return (InputTable){config->names.positions, config->max_position, config->hidden};
+  return (InputTable){"embed_tokens_per_layer", config->per_layer_vocab,
+                      config->n_layers * config->per_layer_width};
+}
+
 const char *layers_name(const ModelConfig *config) {
   return config->names.layers ? config->names.layers : "layers";
 }

@@ -20,6 +20,12 @@ const char *layer_vector_name(int which); /* "input_layernorm" */
 
 /* "embed_tokens" and "layers", or the names that the model has in their place. */
 const char *embedding_name(const ModelConfig *config);
+/* The sizes and the name of Model.input_table; no columns: the model has none. */
+typedef struct {
+  const char *name;
+  int n_rows, n_columns;
+} InputTable;
+InputTable input_table(const ModelConfig *config);
 const char *layers_name(const ModelConfig *config);
 
 /* out[size] = the full name of a part of a layer, "model.layers.3.self_attn.q_proj": the prefix `body`

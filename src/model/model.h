@@ -219,7 +219,9 @@ typedef struct {
   };
   /* [vocab_size][hidden]; a drafter's: [target_vocab][hidden], or the target's */
   Matrix embedding;
-  Matrix input_table;  /* [per_layer_vocab][n_layers * per_layer_width]; only with config.per_layer_width */
+  /* [per_layer_vocab][n_layers * per_layer_width] with config.per_layer_width; with learned_positions
+   * [max_position][hidden]. No model has both. */
+  Matrix input_table;
   DraftParts draft;    /* only with config.draft.kind */
   size_t weight_bytes; /* bytes of all tensors used, as stored, each counted once */
   size_t table_bytes;  /* the part in tables of n-grams, whose rows are read from the mapped file */

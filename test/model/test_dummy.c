@@ -478,8 +478,8 @@ TEST(refuses_what_no_checkpoint_can_be) {
   write_config(&tiny, directory);
   assert_dummy_refused(directory, STATUS_MODEL, "model.layers.0.mlp.gate_up_proj holds several layers",
                        "of which one has the outputs 0 to 99, expected eights");
-  write_text(directory, "config.json", "{\"architectures\": [\"GPT2LMHeadModel\"]}");
-  assert_dummy_refused(directory, STATUS_MODEL, "config.json", "GPT2LMHeadModel");
+  write_text(directory, "config.json", "{\"architectures\": [\"BloomForCausalLM\"]}");
+  assert_dummy_refused(directory, STATUS_MODEL, "config.json", "BloomForCausalLM");
   write_text(directory, "config.json", "{");
   assert_dummy_refused(in_directory(directory, "config.json"), STATUS_MODEL, "config.json", "expected a key");
   assert_dummy_refused(in_directory(directory, "nothing.json"), STATUS_MODEL, "nothing.json", "No such file");

@@ -43,6 +43,13 @@ __global__ void embed_kernel(const T *table, int hidden, size_t stride, const in
     to[i] = kScaled ? (float)from[i] * scale : (float)from[i];
 }
 
+__global__ void add_rows_kernel(const void *table, Dtype dtype, int n, const int *rows, float *x) {
+  begin_overlapping();
+  const size_t from = (size_t)max(rows[blockIdx.x], 0) * n;
+  float *to = x + (size_t)blockIdx.x * n;
+  for (int i = threadIdx.x; i < n; i += blockDim.x) to[i] += embedding_at(table, dtype, from + i);
+}
+
 __global__ void rope_table_kernel(RopeAngles a, float2 *table) {
   begin_overlapping();
   const bool is_long = a.is_long && a.is_long[blockIdx.x];
@@ -464,6 +471,12 @@ Status ops_embed(const void *table, Dtype dtype, int hidden, size_t stride, cons
                  : dtype == DTYPE_F16 ? embed<__half>
                                       : embed<__nv_bfloat16>;
   return of_type(table, hidden, stride, ids, n_tokens, scale, x, stream, err);
+}
+
+Status ops_add_rows(const void *table, Dtype dtype, int n, const int *rows, int n_tokens, float *x,
+                    cudaStream_t stream, Error *err) {
+  return launch(add_rows_kernel, n_tokens, 256, 0, stream, true, "rows of a table", err, table, dtype, n,
+                rows, x);
 }
 
 Status ops_rope_table(const RopeAngles *angles, int n_tokens, void *table, cudaStream_t stream, Error *err) {

@@ -27,6 +27,11 @@ Status ops_set_step(int *pos, int at, int n, int *to_ids, const int32_t *ids, in
 Status ops_embed(const void *table, Dtype dtype, int hidden, size_t stride, const int *ids, int n_tokens,
                  float scale, float *x, cudaStream_t stream, Error *err);
 
+/* x[row][i] += table[rows[row]][i]; a negative rows[row], as a padded step has them, counts as 0. table [][n]
+ * of F32, F16 or BF16; x fp32 [n_tokens][n]. */
+Status ops_add_rows(const void *table, Dtype dtype, int n, const int *rows, int n_tokens, float *x,
+                    cudaStream_t stream, Error *err);
+
 /* table[row][i] = {cos, sin}(pos[row] * frequencies[i]) * attention_factor, the angle rounded to fp32 first,
  * as transformers does. Called once a step for each rope; all layers read the table. frequencies fp32 [half],
  * table float2 [n_tokens][half]. Rows with is_long (NULL: no row) take long_frequencies and long_factor. */

@@ -1,8 +1,8 @@
 /* architectures.c - the table of architectures; see architectures.h. `auk inspect --architectures` prints it.
  *
- * Always true: meanings and defaults of members are those of transformers 5.23, for Step 3.5 of 5.24
- * (models/NAME/configuration_NAME.py, modeling_NAME.py); test/data/miniatures has a model for every row, by
- * itself or as a part of another; test_architectures.py names the exceptions. */
+ * Always true: meanings and defaults of members are those of transformers 5.23, for Step 3.5, GPT-2 and
+ * GPT-BigCode of 5.24 (models/NAME/configuration_NAME.py, modeling_NAME.py); test/data/miniatures has a model
+ * for every row, by itself or as a part of another; test_architectures.py names the exceptions. */
 #include "model/config/architectures.h"
 
 #include <string.h>
@@ -71,6 +71,16 @@ qwen_names        = { "mlp.gate", IN_MLP, SHARED("mlp.shared_expert") },
                      .down = "feed_forward.down_proj"
 #define FEED_FORWARD_W .gate = "feed_forward.w1", .up = "feed_forward.w3", .down = "feed_forward.w2"
 #define BIG_MLP .up = "mlp.dense_h_to_4h", .down = "mlp.dense_4h_to_h"
+#define GPT2 \
+    {  50257,  768,     0, 12, 12,  0,   0,   1024,  50256,  50256, 1e-5,   10000 }, \
+    HAS(GPT2_NAMES, ATTENTION_BIAS, MLP_BIAS, BIASED, LEARNED_POSITIONS, NO_ROPE, TIED), \
+    .last = config_parse_gpt2, .norm = NORM_CENTRED_BIAS, .activation = ACTIVATION_GELU_ALONE, \
+    .intermediate_key = "n_inner", .activation_key = "activation_function", .eps_key = "layer_norm_epsilon"
+#define GPT2_NAMES_OF_TENSORS \
+    .layers = "h", .attention = "attn", .attn_norm = "ln_1", .attn_norm_bias = "ln_1.bias", \
+    .mlp_norm = "ln_2", .mlp_norm_bias = "ln_2.bias", .o = "self_attn.c_proj", .up = "mlp.c_fc", \
+    .down = "mlp.c_proj", .qkv = "self_attn.c_attn", .final_norm = "ln_f", .final_norm_bias = "ln_f.bias", \
+    .embedding = "wte", .positions = "wpe", .body = "transformer."
 #define GLM4_NAMES { .attn_post_norm = "post_self_attn_layernorm", .mlp_norm = "post_attention_layernorm", \
                      .mlp_post_norm = "post_mlp_layernorm" }
 #define LFM2_NAMES { .attn_norm = "operator_norm", .mlp_norm = "ffn_norm", .final_norm = "embedding_norm", \
@@ -245,6 +255,10 @@ const Architecture architectures[] = {
                .attn_norm_bias = "ln_attn.bias", .mlp_norm_bias = "ln_mlp.bias", .o = "self_attn.dense",
                BIG_MLP, .qkv = "self_attn.query_key_value", .final_norm = "ln_f",
                .final_norm_bias = "ln_f.bias", .embedding = "word_embeddings", .body = "transformer." } },
+  { "GPT2LMHeadModel", "gpt2", "GPT-2 124M to 1.5B, DistilGPT2, DialoGPT", GPT2,
+    .fused = FUSES_QKV, .names = { GPT2_NAMES_OF_TENSORS, .inputs_first = true } },
+  { "GPTBigCodeForCausalLM", "gpt_bigcode", "StarCoder, StarCoderBase 1B to 15.5B, SantaCoder", GPT2,
+    .fused = FUSES_QKV_HEADS, .names = { GPT2_NAMES_OF_TENSORS } },
   { "PhiForCausalLM", "phi", "Phi-1, 1.5, 2",
     {  51200, 2048,  8192, 24, 32,  0,   0,   2048,      1,      2, 1e-5,   10000 },
     HAS(USE_BIAS, HEAD_BIAS, BIASED, PARTIAL_ROTARY, PARALLEL), .norm = NORM_CENTRED_BIAS,

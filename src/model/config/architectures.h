@@ -81,6 +81,7 @@ typedef enum {
   /* model_max_length overrides max_position_embeddings; num_experts_per_token, moe_renormalize,
    * num_expert_group and num_shared_experts override transformers' names. */
   KIMI_NAMES,
+  GPT2_NAMES,       /* n_embd, n_layer, n_head, n_positions override the usual names */
   GROUP_NAMES,      /* num_attention_groups overrides num_key_value_heads */
   SELECTION_KEY,    /* expert_selection_fn says what the experts' score is (Command A+) */
   COMBINATION_KEY,  /* shared_expert_combination_strategy: experts and shared expert are added or averaged */
@@ -98,6 +99,7 @@ typedef enum {
   PARALLEL_NORMS, /* sets it to PARALLEL_TWO_NORMS where layers are parallel */
   NORMS_PLAIN,
   EMBEDDING_NORM,
+  LEARNED_POSITIONS,
   QK_NORM_AFTER_ROPE,
   V_NORM,
   SCALED_LAYERS, /* sets layer_scalar */
@@ -321,6 +323,7 @@ ParsePart config_parse_value_heads; /* value_dim, value_scale, KV heads and sink
 /* Functions for Architecture.last. PRECOND sizes, arithmetic, positions and experts are filled. */
 ParsePart config_parse_dense_prefix; /* windows and ropes of Command A+ (dense_prefix.c) */
 ParsePart config_parse_falcon;       /* parallel blocks, KV heads, biases of Falcon (falcon.c) */
+ParsePart config_parse_gpt2;         /* KV heads of GPT-BigCode; refuses other attention (gpt2.c) */
 ParsePart config_check_norm_type;   /* refuses q and k norms not per head, ropes scaled in some layers only */
 ParsePart config_check_value_heads; /* refuses members that contradict what is computed (value_heads.c) */
 

@@ -76,31 +76,45 @@ static Status choose_architecture(const ConfigReader *r, ConfigReader *text, con
   return whole ? enter_text(r, whole, out, text) : STATUS_OK;
 }
 
-/* Returns `own` if the family has names of its own and the config has the member `own`, else `usual`. */
-static const char *key_of(const ConfigReader *r, const Architecture *arch, const char *own,
-                          const char *usual) {
-  return has(arch, GPT_NAMES) && json_member(r->object, own) ? own : usual;
+/* Returns the family's own name for the member `usual` if the config has that name, else `usual`. */
+static const char *key_of(const ConfigReader *r, const Architecture *arch, const char *usual) {
+  static const struct {
+    Trait trait;
+    const char *usual, *own;
+  } names[] = {
+      {GPT_NAMES, "num_hidden_layers", "num_layers"},
+      {GPT_NAMES, "rms_norm_eps", "layer_norm_epsilon"},
+      {GPT_NAMES, "hidden_act", "activation_function"},
+      {GPT2_NAMES, "hidden_size", "n_embd"},
+      {GPT2_NAMES, "num_hidden_layers", "n_layer"},
+      {GPT2_NAMES, "num_attention_heads", "n_head"},
+      {GPT2_NAMES, "max_position_embeddings", "n_positions"},
+      {GROUP_NAMES, "num_key_value_heads", "num_attention_groups"},
+  };
+  for (size_t i = 0; i < sizeof names / sizeof *names; i++)
+    if (has(arch, names[i].trait) && !strcmp(names[i].usual, usual) && json_member(r->object, names[i].own))
+      return names[i].own;
+  return usual;
 }
 
 /* --- sizes */
 
 static Status parse_heads(const ConfigReader *r, const Architecture *arch, ModelConfig *config) {
-  TRY(reader_int(r, "num_attention_heads", 1, MAX_HEADS, arch->n_heads, &config->n_heads));
-  const char *groups = "num_attention_groups", *kv_key = "num_key_value_heads";
-  if (has(arch, GROUP_NAMES) && json_member(r->object, groups)) kv_key = groups;
+  const char *n_key = key_of(r, arch, "num_attention_heads"),
+             *kv_key = key_of(r, arch, "num_key_value_heads");
+  TRY(reader_int(r, n_key, 1, MAX_HEADS, arch->n_heads, &config->n_heads));
   bool all = arch->n_kv_heads == 0 || reader_is_null(r, kv_key);
   TRY(reader_int(r, kv_key, 1, MAX_HEADS, all ? config->n_heads : arch->n_kv_heads, &config->n_kv_heads));
   if (config->n_heads % config->n_kv_heads != 0)
-    return reader_refuse(r, "num_attention_heads is %d, expected a multiple of its %d kv heads",
-                         config->n_heads, config->n_kv_heads);
+    return reader_refuse(r, "%s is %d, expected a multiple of its %d kv heads", n_key, config->n_heads,
+                         config->n_kv_heads);
   int head_dim = arch->head_dim;
   const char *key = "head_dim";
   if (arch->head_dim_key && !json_member(r->object, key)) key = arch->head_dim_key;
   if (!head_dim && !json_member(r->object, key)) {
     if (config->hidden % config->n_heads != 0)
-      return reader_refuse(
-          r, "hidden_size is %d, expected a multiple of num_attention_heads %d where head_dim is not given",
-          config->hidden, config->n_heads);
+      return reader_refuse(r, "%s is %d, expected a multiple of %s %d where head_dim is not given",
+                           key_of(r, arch, "hidden_size"), config->hidden, n_key, config->n_heads);
     head_dim = config->hidden / config->n_heads;
   }
   TRY(reader_int(r, key, 1, INT32_MAX, head_dim, &config->head_dim));
@@ -111,7 +125,7 @@ static Status parse_heads(const ConfigReader *r, const Architecture *arch, Model
 }
 
 static Status parse_sizes(const ConfigReader *r, const Architecture *arch, ModelConfig *config) {
-  TRY(reader_int(r, "hidden_size", 1, MAX_HIDDEN, arch->hidden, &config->hidden));
+  TRY(reader_int(r, key_of(r, arch, "hidden_size"), 1, MAX_HIDDEN, arch->hidden, &config->hidden));
   const char *width = arch->intermediate_key ? arch->intermediate_key : "intermediate_size";
   const int usual = config->intermediate = arch->intermediate ? arch->intermediate : 4 * config->hidden;
   if (arch->sizes != config_parse_altup ||
@@ -120,14 +134,15 @@ static Status parse_sizes(const ConfigReader *r, const Architecture *arch, Model
   if (arch->dense_key)
     TRY(reader_int(r, arch->dense_key, 1, MAX_INTERMEDIATE, config->intermediate, &config->intermediate));
   TRY(arch->layers == config_parse_blocks ? config_count_blocks(r, &config->n_layers)
-                                          : reader_int(r, key_of(r, arch, "num_layers", "num_hidden_layers"),
-                                                       1, MAX_LAYERS, arch->n_layers, &config->n_layers));
+                                          : reader_int(r, key_of(r, arch, "num_hidden_layers"), 1, MAX_LAYERS,
+                                                       arch->n_layers, &config->n_layers));
   TRY(reader_int(r, "vocab_size", 1, MAX_VOCAB, arch->vocab_size, &config->vocab_size));
   if (has(arch, OUTPUT_VOCAB)) {
     const int rows = config->embedding_rows = config->vocab_size;
     TRY(reader_int(r, "output_vocab_size", 1, rows, rows, &config->vocab_size));
   }
-  TRY(reader_int(r, "max_position_embeddings", 1, MAX_POSITION, arch->max_position, &config->max_position));
+  TRY(reader_int(r, key_of(r, arch, "max_position_embeddings"), 1, MAX_POSITION, arch->max_position,
+                 &config->max_position));
   if (has(arch, KIMI_NAMES))
     TRY(reader_int(r, "model_max_length", 1, MAX_POSITION, config->max_position, &config->max_position));
   return arch->latent.kv_rank ? config_parse_latent(r, arch, config) : parse_heads(r, arch, config);
@@ -148,8 +163,7 @@ static Status parse_activation(const ConfigReader *r, const Architecture *arch, 
                {"gelu_new", true, ACTIVATION_GELU_ALONE},
                {"gelu_fast", true, ACTIVATION_GELU_ALONE},
                {"gelu", true, ACTIVATION_GELU_EXACT}};
-  const char *name, *key = key_of(r, arch, "activation_function",
-                                  arch->activation_key ? arch->activation_key : "hidden_act");
+  const char *name, *key = key_of(r, arch, arch->activation_key ? arch->activation_key : "hidden_act");
   TRY(reader_string(r, key, &name));
   config->activation = arch->activation;
   const bool ungated = is_ungated(arch->activation),
@@ -264,6 +278,7 @@ static Status parse_arithmetic(const ConfigReader *r, const Architecture *arch, 
   } copied[] = {
       /* clang-format off */
       {EMBEDDING_NORM,     offsetof(ModelConfig, embedding_norm)},
+      {LEARNED_POSITIONS,  offsetof(ModelConfig, learned_positions)},
       {NORMS_PLAIN,        offsetof(ModelConfig, norms_plain)},
       {QK_NORM_AFTER_ROPE, offsetof(ModelConfig, qk_norm_after_rope)},
       {V_NORM,             offsetof(ModelConfig, v_norm)},
@@ -292,8 +307,8 @@ static Status parse_arithmetic(const ConfigReader *r, const Architecture *arch, 
   config->names = arch->names;
   config->attn_gate = arch->attn_gate;
   config->fused = arch->fused;
-  TRY(reader_double(r, key_of(r, arch, "layer_norm_epsilon", arch->eps_key ? arch->eps_key : "rms_norm_eps"),
-                    0, 1, arch->norm_eps, &config->norm_eps));
+  TRY(reader_double(r, key_of(r, arch, arch->eps_key ? arch->eps_key : "rms_norm_eps"), 0, 1, arch->norm_eps,
+                    &config->norm_eps));
   if (has(arch, MAY_BE_RMS) && json_member(r->object, "rms_norm_eps")) {
     config->norm = NORM_RMS;
     TRY(reader_double(r, "rms_norm_eps", 0, 1, 0, &config->norm_eps));

@@ -148,9 +148,11 @@ typedef struct {
   /* In some checkpoints of the family o, delta_o, gate, up and down have these names; in others they have the
    * usual names. */
   bool in_some;
-  /* These name parts of the whole model. body: what names begin with if none begins with "model."; head: a
-   * name that lm_head has in some checkpoints of the family. */
-  const char *final_norm, *final_norm_bias, *embedding, *body, *head;
+  bool inputs_first; /* dense matrices of layers are stored as [inputs][outputs] (Conv1D of GPT-2) */
+  /* These name parts of the whole model. positions: the table of learned positions. body: what names begin
+   * with if none begins with "model.", or nothing in some checkpoints; head: a name that lm_head has in some
+   * checkpoints of the family. */
+  const char *final_norm, *final_norm_bias, *embedding, *positions, *body, *head;
 } TensorNames;
 
 /* The shape of dense tensors of all experts. OUTPUTS_ARE_FIRST: [experts][outputs][inputs]. INPUTS_ARE_FIRST:
@@ -321,6 +323,7 @@ typedef struct {
   bool v_norm;       /* RMSNorm of v over each head, without a weight (Gemma 3n and 4) */
   bool layer_scalar; /* x after a layer is multiplied by a number of the layer's own (Gemma 4) */
   Activation activation;
+  bool learned_positions; /* row p of a table of max_position rows is added to the embedding at position p */
   int per_layer_width;    /* size of the input that a token has for each layer (Gemma 3n and 4); 0: none */
   int per_layer_vocab;    /* rows of the inputs' table; ids beyond the last use row 0 (Gemma 3n) */
   double embedding_scale; /* x = embedding[id] * this; 1 unless the family or its config has a factor */

@@ -183,7 +183,6 @@ Status config_parse_channel_delta(const ConfigReader *r, const Architecture *arc
   delta->form = DELTA_APART;
   delta->rule = RULE_KIMI;
   delta->gate_is_sigmoid = true;
-  for (int i = 0; kimi && i < config->n_layers; i++) config->layers[i].rope = ROPE_NONE;
   if (config_count_layers(config, LAYER_DELTA, config->n_layers) == 0) config->delta = (DeltaConfig){0};
   return check_activation(r, config);
 }

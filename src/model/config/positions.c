@@ -538,7 +538,9 @@ Status config_parse_positions(const ConfigReader *r, const Architecture *arch, M
   TRY(NEW(config->layers, n, "sizes of layers", r->err));
   const bool two_ropes = has(arch, LOCAL_ROPE);
   if (has(arch, NO_ROPE)) /* sizes of the rope that no layer uses */
-    config->rope = (RopeConfig){.rotary_dim = config->latent.rope_dim, .theta = arch->rope_theta};
+    config->rope =
+        (RopeConfig){.rotary_dim = arch->latent.kv_rank ? config->latent.rope_dim : config->head_dim,
+                     .theta = arch->rope_theta};
   else if (arch->ropes != ROPES_PROPORTIONAL)
     TRY(two_ropes ? parse_two_ropes(r, arch, config) : parse_one_rope(r, arch, config));
   config->rope.neighbours = config->local_rope.neighbours = has(arch, NEIGHBOURS);
@@ -548,6 +550,7 @@ Status config_parse_positions(const ConfigReader *r, const Architecture *arch, M
     config_scale_latent(config);
   }
   TRY(arch->layers ? arch->layers(r, arch, config) : config_parse_windows(r, arch, config));
+  for (int i = 0; has(arch, NO_ROPE) && i < config->n_layers; i++) config->layers[i].rope = ROPE_NONE;
   if (arch->sizes) TRY(arch->sizes(r, arch, config));
   if (arch->ropes == ROPES_PROPORTIONAL) TRY(parse_kind_ropes(r, arch, config));
   for (int layer = 0; two_ropes && layer < config->n_layers; layer++)

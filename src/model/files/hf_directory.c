@@ -72,7 +72,9 @@ static Status take_linears(HfLoader *loader, int index) {
       TRY(hf_transposed_take(loader, linear->n_out, 0, 1, router, linear));
       continue;
     }
-    TRY(hf_weights_take(loader, stored.n_out, stored.first, linear));
+    StoredTensor *conv1d = config->names.inputs_first ? hf_find(loader, linear->name, ".weight") : NULL;
+    TRY(conv1d ? hf_transposed_take(loader, stored.n_out, stored.first, 1, conv1d, linear)
+               : hf_weights_take(loader, stored.n_out, stored.first, linear));
     TRY(take_bias(loader, layer_linear_needs_bias(config, index, which), &stored, linear));
   }
   return STATUS_OK;
@@ -274,9 +276,9 @@ static Status take_everything(HfLoader *loader) {
   model->replaced_bytes += (size_t)(config_embedding_rows(&model->config) - model->config.vocab_size) *
                            (size_t)model->config.hidden *
                            dtype_bytes(model->embedding.dtype); /* rows that are never read */
-  if (model->config.per_layer_width > 0)
-    TRY(hf_table_take(loader, "embed_tokens_per_layer", model->config.per_layer_vocab,
-                      model->config.n_layers * model->config.per_layer_width, &model->input_table));
+  const InputTable table = input_table(&model->config);
+  if (table.n_columns > 0)
+    TRY(hf_table_take(loader, table.name, table.n_rows, table.n_columns, &model->input_table));
   for (int i = 0; i < model->config.n_layers; i++) TRY(hf_layer_take(loader, i));
   TRY(hf_own_take(loader));
   TRY(hf_ngrams_take(loader));
@@ -309,7 +311,7 @@ static void find_names(HfLoader *loader) {
     loader->head = names[i].head;
     if (hf_find(loader, loader->body, embedding)) return;
   }
-  if (config->names.body) loader->body = config->names.body;
+  if (config->names.body) loader->body = hf_find(loader, "", embedding) ? "" : config->names.body;
   if (head && hf_has_linear(loader, head)) loader->head = head;
 }
 

@@ -17,6 +17,7 @@ static bool is_idle(const char *name) {
   static const char *const parts[] = {".inv_freq",         ".cos_cached",
                                       ".sin_cached",       ".masked_bias",
                                       ".attention.bias", /* the mask of GPT-NeoX */
+                                      ".attn.bias",      /* the mask of GPT-2 */
                                       ".input_scale",      ".input_global_scale",
                                       ".input_zero_point", ".q_scale",
                                       ".k_scale",          ".v_scale",

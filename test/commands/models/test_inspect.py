@@ -53,6 +53,12 @@ def stored_tensors(directory):
     return tensors
 
 
+# Members of the config that GPT-2 calls otherwise, and families whose head is tied though the config does not say so.
+GPT2_MEMBERS = {"hidden_size": "n_embd", "num_hidden_layers": "n_layer", "num_attention_heads": "n_head",
+                "max_position_embeddings": "n_positions", "intermediate_size": "n_inner"}
+TIED = ("falcon", "gpt2", "gpt_bigcode")
+
+
 def mlp_width(text):
     """As LFM2 makes it of its own members; other models just have it."""
     if text["model_type"] == "granitemoehybrid":
@@ -61,7 +67,7 @@ def mlp_width(text):
         return text["prefix_dense_intermediate_size"]
     if "intermediate_size_mlp" in text:  # Llama 4
         return text["intermediate_size_mlp"]
-    if text["model_type"] == "falcon":
+    if text["model_type"] in ("falcon", "gpt_bigcode"):
         return text.get("ffn_hidden_size", 4 * text["hidden_size"])
     width, multiple = text.get("block_ff_dim", text.get("intermediate_size")), text.get("block_multiple_of")
     return -(-(2 * width // 3) // multiple) * multiple if text.get("block_auto_adjust_ff_dim") else width
@@ -69,7 +75,7 @@ def mlp_width(text):
 
 def kv_heads(text):
     """The number in families whose configs do not have num_key_value_heads."""
-    one = text["model_type"] == "falcon" and not text["new_decoder_architecture"]
+    one = text.get("multi_query") and not text.get("new_decoder_architecture")
     return 1 if one else text.get("num_kv_heads", text.get("num_attention_groups", text["num_attention_heads"]))
 
 
@@ -114,6 +120,8 @@ def test_says_what_the_files_say(run, directory):
         whole = {**whole, "text_config": whole["llm_config"]}
     several = "text_config" in whole
     text = whole["text_config"] if several else config
+    for usual, own in GPT2_MEMBERS.items():
+        text = {usual: text[own], **text} if own in text else text
     eps = (text[key] for key in ("norm_eps", "layer_norm_epsilon", "layer_norm_eps", "norm_epsilon") if key in text)
     spelt = {"rms_norm_eps": next(eps, 1e-5), "num_hidden_layers": text.get("num_layers"),
              "num_key_value_heads": kv_heads(text), **text,
@@ -137,7 +145,7 @@ def test_says_what_the_files_say(run, directory):
         assert report[key] == spelt[key], key
     own_head = any(name.endswith(("lm_head.weight", "embed_out.weight")) for name in stored)
     assert report["tie_word_embeddings"] == (not own_head if several else config.get(
-        "tie_embedding", config.get("tie_word_embeddings", text["model_type"] == "falcon")))
+        "tie_embedding", config.get("tie_word_embeddings", text["model_type"] in TIED)))
     assert report["rope_theta_source"] == report["rms_norm_eps_source"] == "config.json"
     layers = report["layers"]
     assert len(layers) == len(report["layer_kinds"]) == report["num_hidden_layers"]
