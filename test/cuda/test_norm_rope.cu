@@ -220,6 +220,15 @@ template <class T> static void test_embed(Dtype dtype, float scale) {
     for (int i = 0; i < hidden; i++) want.push_back((double)(float)table[(size_t)id * stride + i] * scale);
   want.insert(want.end(), 16, UNTOUCHED);
   expect("ops_embed", (int)dtype, converted(x.host()), want, 0x1p-23);
+  /* Here a row of the table has `stride` numbers. A negative index stands for row 0. */
+  const std::vector<int> rows = {-1, 8, 2};
+  Device<int> rows_device(rows);
+  Device<float> sum(Floats(stride * rows.size(), 0.5f));
+  MUST(ops_add_rows(device.at, dtype, stride, rows_device.at, (int)rows.size(), sum.at, 0, &error));
+  want.clear();
+  for (int row : {0, 8, 2})
+    for (int i = 0; i < stride; i++) want.push_back(0.5 + (double)(float)table[(size_t)row * stride + i]);
+  expect("ops_add_rows", (int)dtype, converted(sum.host()), want, 0x1p-23);
 }
 
 static void test_place_and_rope() {
