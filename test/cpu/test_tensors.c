@@ -173,10 +173,10 @@ static void dump_layer(const Subject *s, int i) {
 static void dump_model(const Subject *s) {
   const Model *m = s->model;
   const ModelConfig *c = &m->config;
-  dump_line(s->dump,
-            "hidden %d, vocabulary %d, experts' width %d, %d and %d heads of the delta rule, %d channels",
-            c->hidden, c->vocab_size, c->experts.width, c->delta.n_key_heads, c->delta.n_value_heads,
-            c->conv.channels);
+  dump_line(s->dump, "%d: %d heads, %d KV heads, %d and %d units, experts of %d", c->hidden, c->n_heads,
+            c->n_kv_heads, c->intermediate, c->experts.shared_width, c->experts.width);
+  dump_line(s->dump, "%d and %d heads of the delta rule, %d channels, split %d", c->delta.n_key_heads,
+            c->delta.n_value_heads, c->conv.channels, c->split);
   dump_line(s->dump,
             "bytes: weights %zu, tables %zu, made %zu, replaced %zu; %zu of %zu tensors are not used",
             m->weight_bytes, m->table_bytes, m->made_bytes, m->replaced_bytes, m->unused_tensors,
@@ -275,6 +275,9 @@ static void dump_slices(const Subject *whole) {
       assert_int_equal(model_part(whole->model, i, n, &part, &err), STATUS_OK);
       Subject s = *whole;
       s.model = part;
+      const ModelConfig *c = &whole->model->config;
+      dump_line(s.dump, "part %d: from row %d of the head and KV head %d", i,
+                model_part_head(c->vocab_size, i, n), model_part_kv_head(c->n_kv_heads, i, n));
       dump_model(&s);
       model_part_free(part);
     }
@@ -376,8 +379,8 @@ static void dump_checkpoint(FILE *out, const char *name) {
 }
 
 static void dump_config(FILE *out, const char *name) {
-  char path[200];
-  snprintf(path, sizeof path, DATA "%s", name);
+  char path[220];
+  snprintf(path, sizeof path, DATA "%s/config.json", name);
   if (!dump_wants(name)) return;
   fprintf(out, "%s\n", name);
   dump_dummy(&(Dump){.model = name, .out = out}, path, false);
