@@ -476,11 +476,12 @@ static void find_room(Batch *b) {
 }
 
 /* True if the sequence has begun, or may begin. The oldest sequence that is not idle may begin; others may if
- * there is room for the n_coming pages that they will need and a page is left. */
+ * there is room for the n_coming pages that they will need. So all may where each has pages for its whole
+ * context. */
 static bool may_begin(const Batch *b, const Sequence *s, int n_coming) {
   int oldest = 0;
   while (is_idle(b->active[oldest])) oldest++;
-  return s->n_past > 0 || s == b->active[oldest] || b->n_room > n_coming;
+  return s->n_past > 0 || s == b->active[oldest] || b->n_room >= n_coming;
 }
 
 /* Gives the sequence at most n rows of this step. *n_logits: rows of logits that may still be asked for. */

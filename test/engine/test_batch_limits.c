@@ -166,21 +166,27 @@ TEST(prompts_of_a_gpu_are_spread_over_steps) {
     assert_true(runs[1].n_mixed > runs[0].n_mixed);
   }
 }
-/* A prompt of one token is computed with the answers, which take rows before prompts do. */
-TEST(prompts_of_one_token_begin_at_once) {
+/* With pages for each sequence's whole context all begin in the first step: prompts of one token, which are
+ * computed with the answers, and of twelve. */
+TEST(sequences_with_pages_for_all_begin_at_once) {
   enum { N = 5 };
-  Item items[N] = {0};
-  Run run = {.at_once = true};
-  seed = 9;
-  for (int k = 0; k < N; k++) {
-    items[k] = (Item){.max_tokens = 3, .has_no_end = true};
-    make_ids(&items[k], 1, 0);
-    items[k].sampler = (SamplerSettings){.top_p = 1, .repetition_penalty = 1};
+  for (int n_ids = 1; n_ids <= 12; n_ids += 11) {
+    Item items[N] = {0};
+    Run run = {.at_once = true};
+    seed = 9;
+    for (int k = 0; k < N; k++) {
+      items[k] = (Item){.max_tokens = 12, .has_no_end = true};
+      make_ids(&items[k], n_ids, 0);
+      items[k].sampler = (SamplerSettings){.top_p = 1, .repetition_penalty = 1};
+    }
+    paged = (PagedCounts){.turn = 1000};
+    const BatchOptions options = {.n_sequences = N, .n_ctx = 24, .chunk = N * n_ids};
+    assert_int_equal(run_items(&model, items, N, options, &run), STATUS_OK);
+    char first[100] = "";
+    for (int k = 0; k < N; k++) sprintf(first + strlen(first), "%d:0+%d%s", k, n_ids, k < N - 1 ? " " : "\n");
+    assert_int_equal(strncmp(run.trace, first, strlen(first)), 0);
+    assert_int_equal(run.n_taken_back, 0);
   }
-  paged = (PagedCounts){.turn = 1000};
-  assert_int_equal(run_items(&model, items, N, (BatchOptions){.n_sequences = N, .n_pages = 20}, &run),
-                   STATUS_OK);
-  assert_int_equal(strncmp(run.trace, "0:0+1 1:0+1 2:0+1 3:0+1 4:0+1\n", 30), 0);
 }
 
 /* Pages for a quarter of the sequences with whole answers: a sequence begins where half of what the others'
