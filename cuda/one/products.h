@@ -51,7 +51,7 @@ bool products_on_cpu(const BackendModel *m, const DeviceLinear *weights, int n_r
 Status products_sum_experts(BackendState *s, const DeviceExperts *experts, const void *x, int x_stride,
                             int n_tokens, bool add, float *to, Error *err);
 
-/* What a session's calls of the CPU need: the most rows of a call, and the most numbers of x and y. */
+/* Sizes that a session's calls of the CPU need: the most rows of a call, and the most numbers of x and y. */
 typedef struct {
   int n;
   size_t x, y;

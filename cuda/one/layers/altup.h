@@ -1,5 +1,5 @@
 /* altup.h - AltUp's residual streams, and LAuReL (AltupConfig; model/operations.def). Called by:
- * table.c, open.c. */
+ * table.c. */
 #pragma once
 
 #include "cuda/one/state.h"

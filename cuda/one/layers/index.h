@@ -1,5 +1,5 @@
 /* index.h - attention layers in which each row chooses the positions that it attends to (IndexerConfig).
- * Called by: table.c, open.c. */
+ * Called by: table.c. */
 #pragma once
 
 #include "cuda/one/state.h"
