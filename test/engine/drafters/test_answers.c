@@ -284,8 +284,7 @@ static Status request_is_done(void *user, const EngineRequest *request, const En
 }
 
 /* Five sequences at once. n_drafters 2: sequences have drafters only while there are two at most, as the last
- * two are (three prompts fit a step and a fourth is computed with the next ones), and from the end of their
- * prompts on. */
+ * two are (five end, and the next five begin), and from the end of their prompts on. */
 static void answer_in_a_batch(Pair *p, Work *w, int n_drafters) {
   Error err = {{0}};
   Listening listening = {p, w};
@@ -301,7 +300,7 @@ static void answer_in_a_batch(Pair *p, Work *w, int n_drafters) {
                           .draft = {.open = open_listener, .user = &listening}};
   if (is_trained(p->kind)) options.draft.taps = published_taps(&p->model->config.draft);
   asking->work = w;
-  asking->n = n_drafters == 2 ? n_prompts - (n_prompts + 2) % 4 : n_prompts;
+  asking->n = n_drafters == 2 ? n_prompts - (n_prompts + 3) % 5 : n_prompts;
   w->in_batch = true;
   w->from_the_beginning = n_drafters == 0;
   w->n_in_batch = 0;
