@@ -122,11 +122,11 @@ static const char *const layer_vectors[] = {
 #define VECTOR(SLOT, member, ...) #member,
 #include "model/tensors.def"
 };
-static const char *const model_linears[] = {
+static const char *const model_linears[N_MODEL_LINEARS] = {
 #define MODEL_LINEAR(SLOT, member, ...) [MODEL_##SLOT] = #member,
 #include "model/tensors.def"
 };
-static const char *const model_vectors[] = {
+static const char *const model_vectors[N_MODEL_VECTORS] = {
 #define MODEL_VECTOR(SLOT, member, ...) [MODEL_##SLOT] = #member,
 #include "model/tensors.def"
 };
