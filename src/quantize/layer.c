@@ -25,18 +25,16 @@ static bool is_readable(const Linear *linear) {
   return linear->kind == LINEAR_DENSE || linear->kind == LINEAR_FP8;
 }
 
-/* True if the Linear's rows lie right after those of the one before it, in one stored matrix. */
-static bool follows(const Linear *before, const Linear *linear) {
-  const size_t bytes = linear_array_bytes(before, LINEAR_WEIGHTS);
-  return before->kind == linear->kind && before->row_skip == 0 && linear->row_skip == 0 &&
-         (const char *)before->weight + bytes == (const char *)linear->weight;
+/* The first output of a view in its stored matrix. PRECOND it is of no expert */
+static int first_output(const LayerWork *work, const Linear *view) {
+  const int which = (int)(view - work->model->layers[work->index].linear);
+  return layer_linear_stored(&work->model->config, work->index, which).first;
 }
 
 static const char *why_kept(const LayerMatrix *m, const LatentConfig *latent, int group) {
   if (!layer_linear_is_rounded(m->which)) return "its kind";
   for (int i = 0; i < m->n_views; i++) {
     if (!is_readable(m->views[i])) return "how it is stored";
-    if (i > 0 && !m->order && !follows(m->views[i - 1], m->views[i])) return "the order of its outputs";
     if (m->views[i]->n_out % 8) return "a number of outputs that 8 does not divide";
   }
   if (m->which == LAYER_KV_B && (latent->nope_dim % 8 || latent->value_dim % 8))
@@ -65,12 +63,11 @@ static LayerMatrix *matrix_named(LayerWork *work, const char *name) {
   return NULL;
 }
 
-/* Adds a view to a matrix. Views are sorted by address, which is the order of their rows in the stored
- * matrix. Views that alternate by head there (by_heads) keep the order of their linear layers:
- * model_prepare() has repacked them. */
-static void add_view(LayerMatrix *m, Linear *linear, bool by_heads) {
+/* Adds a view to a matrix. Views are sorted as their outputs lie in the stored matrix, or as
+ * key_heads_order() has ordered views that alternate by head there. */
+static void add_view(const LayerWork *work, LayerMatrix *m, Linear *linear) {
   int at = m->n_views++;
-  for (; !by_heads && at > 0 && (uintptr_t)m->views[at - 1]->weight > (uintptr_t)linear->weight; at--)
+  for (; at > 0 && first_output(work, m->views[at - 1]) > first_output(work, linear); at--)
     m->views[at] = m->views[at - 1];
   m->views[at] = linear;
   m->n_out += linear->n_out;
@@ -102,7 +99,7 @@ Status layer_begin(Model *model, int index, int group, KeepMatrix *keeps, void *
     if (m->n_views == MAX_VIEWS) return error_set(err, STATUS_FAILED, "%s has too many parts", linear->name);
     if (m->n_views == 0) *m = (LayerMatrix){.name = linear->name, .n_in = linear->n_in, .input = -1};
     if (linear->n_out > m->widest) m->which = which, m->widest = linear->n_out;
-    add_view(m, linear, which < N_LAYER_LINEARS && model_is_by_heads(model, index, which));
+    add_view(work, m, linear);
   }
   for (LayerMatrix *m = work->matrices; m < work->matrices + work->n_matrices; m++) {
     m->stage = stage_of(&model->config, index, m->which);

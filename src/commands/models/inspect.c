@@ -268,6 +268,7 @@ static Status print_sourced(Buffer *out, const char *before, double value, const
 
 static Status print_rope(Buffer *out, const Model *model, Error *err) {
   const RopeConfig *rope = &model->config.rope;
+  if (!inspect_has_rope(&model->config)) return STATUS_OK;
   TRY(inspect_begin_line(out, "rope", err));
   TRY(print_sourced(out, "theta ", rope->theta, model->theta_source, err));
   if (rope->kind != ROPE_PLAIN) {
@@ -276,8 +277,7 @@ static Status print_rope(Buffer *out, const Model *model, Error *err) {
   }
   if (rope->kind == ROPE_LLAMA3 || rope->kind == ROPE_YARN || rope->kind == ROPE_LONGROPE)
     TRY(print_number(out, ", original context ", rope->original_max_position, err));
-  TRY(inspect_begin_line(out, "norm epsilon", err));
-  return print_sourced(out, "", model->config.norm_eps, model->eps_source, err);
+  return STATUS_OK;
 }
 
 enum { NAMES_SHOWN = 8 }; /* limit for long lists; --json has all names */
@@ -449,6 +449,8 @@ static Status print_report(Buffer *out, const Inspection *inspection, const Pred
   TRY(print_runs(out, &model->config, WINDOW, "windows", " positions", err));
   TRY(print_runs(out, &model->config, CHUNK, "chunks", " positions", err));
   TRY(print_rope(out, model, err));
+  TRY(inspect_begin_line(out, "norm epsilon", err));
+  TRY(print_sourced(out, "", model->config.norm_eps, model->eps_source, err));
   TRY(inspect_print_arithmetic(out, &model->config, err));
   TRY(print_quantisation(out, inspection, err));
   TRY(print_tokens(out, model, err));

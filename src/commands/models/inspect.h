@@ -70,6 +70,8 @@ Status inspect_print_shares(Buffer *out, const DeviceShares *shares, const Model
 Status inspect_begin_line(Buffer *out, const char *label, Error *err);
 Status inspect_print_bytes(Buffer *out, size_t bytes, Error *err); /* "2048 bytes (2.00 KiB)" */
 Status inspect_print_architectures(Buffer *out, Error *err);
+/* True if a layer turns queries and keys by their positions. */
+bool inspect_has_rope(const ModelConfig *config);
 /* Print how the model differs from Llama, and the devices that support it. */
 Status inspect_print_arithmetic(Buffer *out, const ModelConfig *config, Error *err);
 Status inspect_print_devices(Buffer *out, const Model *model, Error *err);

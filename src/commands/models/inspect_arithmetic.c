@@ -40,6 +40,13 @@ static bool has_layers(const ModelConfig *config, LayerRope rope) {
   return false;
 }
 
+bool inspect_has_rope(const ModelConfig *config) {
+  for (int i = 0; i < config->n_layers; i++)
+    if (config_layer(config, i).kind == LAYER_ATTENTION && config_layer(config, i).rope != ROPE_NONE)
+      return true;
+  return false;
+}
+
 static Status print_other_ropes(Buffer *out, const ModelConfig *config, Error *err) {
   const RopeConfig *local = &config->local_rope;
   if (config->rope.rotary_dim < config->head_dim && has_layers(config, ROPE_GLOBAL)) {

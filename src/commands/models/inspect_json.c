@@ -257,8 +257,9 @@ static Status put_layers(JsonWriter w, const ModelConfig *config) {
 
 static Status put_positions(JsonWriter w, const Model *model) {
   const ModelConfig *config = &model->config;
-  TRY(put_if(model->theta_source, w, "rope_theta", config->rope.theta));
-  TRY(json_put_string(w, "rope_theta_source", model->theta_source));
+  const char *theta_source = inspect_has_rope(config) ? model->theta_source : NULL;
+  TRY(put_if(theta_source, w, "rope_theta", config->rope.theta));
+  TRY(json_put_string(w, "rope_theta_source", theta_source));
   TRY(put_scaling(w, "rope_scaling", &config->rope));
   TRY(json_put_int(w, "rotary_dim", config->rope.rotary_dim));
   TRY(put_layer_ropes(w, config));

@@ -18,6 +18,11 @@ static Status print_vector(Buffer *out, const char *name, const Vector *vector, 
   return buffer_printf(out, err, "\n    %-36s %d  %s", name, vector->n, dtype_name(vector->dtype));
 }
 
+static Status print_table(Buffer *out, const char *name, const Matrix *table, Error *err) {
+  return buffer_printf(out, err, "\n    %-36s %d -> %d  %s", name, table->n_rows, table->n_columns,
+                       dtype_name(table->dtype));
+}
+
 /* The name of a tensor within its layer: without "layers.0." or the like. */
 static const char *name_in_layer(const ModelConfig *config, const char *part, const char *suffix,
                                  char whole[2 * LINEAR_NAME_SIZE]) {
@@ -29,10 +34,9 @@ static const char *name_in_layer(const ModelConfig *config, const char *part, co
 static Status print_others(Buffer *out, const Model *model, OpKind kind, Error *err) {
   char name[LINEAR_NAME_SIZE];
   const bool logits = kind == OP_LOGITS;
-  const Matrix *embedding = &model->embedding;
-  if (!logits)
-    TRY(buffer_printf(out, err, "\n    %-36s %d -> %d  %s", embedding_name(&model->config), embedding->n_rows,
-                      embedding->n_columns, dtype_name(embedding->dtype)));
+  if (!logits) TRY(print_table(out, embedding_name(&model->config), &model->embedding, err));
+  if (!logits && model->input_table.n_rows > 0)
+    TRY(print_table(out, input_table(&model->config).name, &model->input_table, err));
   for (int i = 0; i < N_MODEL_VECTORS; i++) {
     if (!model->vector[i].data || logits == (i == MODEL_INPUT_NORM)) continue;
     model_vector_name(&model->config, "", i, name);

@@ -91,6 +91,7 @@ static void read_config(const Json *config, Facts *facts) {
     copy_string(facts->architecture, sizeof facts->architecture, json_member(config, "model_type"));
   copy_number(&facts->context, config, "max_position_embeddings");
   copy_number(&facts->context, text, "max_position_embeddings");
+  copy_number(&facts->context, config, "n_positions"); /* GPT-2 */
   read_quantisation(quant ? quant : json_member(text, "quantization_config"), NULL, facts);
   copy_string(facts->dtype, sizeof facts->dtype, json_member(config, "torch_dtype"));
   if (!facts->dtype[0]) copy_string(facts->dtype, sizeof facts->dtype, json_member(config, "dtype"));

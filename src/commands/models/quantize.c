@@ -431,15 +431,16 @@ static Status run(CommandCall *call, Error *err) {
 
 const Interface quantize_interface = {
     .usage = "auk quantize MODEL -o DIR [FLAGS]",
-    .about = "Writes a checkpoint whose large matrices have 4 bits a weight, from one in 16 or 32 bits or "
-             "FP8: the\n"
-             "weights, config.json, the tokenizer and the licence. auk and vLLM load it; so does "
-             "transformers, of\n"
-             "compressed-tensors with dequantize=True, if the model has no experts. Weights are\n"
-             "scaled and rounded so that the outputs for the calibration texts change least. Embeddings, "
-             "lm_head,\n"
-             "norms, routers and small gates stay as they are. One layer at a time is in memory. After an\n"
-             "interruption the same call goes on where it was.",
+    .about =
+        "Writes a checkpoint whose large matrices have 4 bits a weight, from one in 16 or 32 bits or "
+        "FP8: the\n"
+        "weights, config.json, the tokenizer and the licence. auk and vLLM load it; so does "
+        "transformers, of\n"
+        "compressed-tensors with dequantize=True, if the model has no experts and is not GPT-2. Weights are\n"
+        "scaled and rounded so that the outputs for the calibration texts change least. Embeddings, "
+        "lm_head,\n"
+        "norms, routers and small gates stay as they are. One layer at a time is in memory. After an\n"
+        "interruption the same call goes on where it was.",
     .examples = "auk quantize ~/my-finetune -o my-finetune-awq --calibration notes.txt\n"
                 "auk quantize MODEL -o DIR --calibration a.txt --calibration b.py --group 32",
     INTERFACE_GROUPS(groups),

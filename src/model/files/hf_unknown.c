@@ -87,8 +87,8 @@ static Status check_tensor(const HfLoader *loader, const StoredTensor *tensor) {
   if (layer >= config->n_layers && predicts(loader, layer)) return STATUS_OK;
   if (layer >= config->n_layers)
     return error_set(loader->err, STATUS_MODEL,
-                     "%s: tensor %s is of a layer that %s does not count: its num_hidden_layers is %d",
-                     tensor->file, tensor->name, loader->config_path, config->n_layers);
+                     "%s: tensor %s is of a layer that %s does not count: it has %d layers", tensor->file,
+                     tensor->name, loader->config_path, config->n_layers);
   return error_set(loader->err, STATUS_MODEL,
                    "%s: tensor %s is not known in a layer of %s, so it computes something that auk does not",
                    tensor->file, tensor->name, config->architecture);

@@ -1,6 +1,6 @@
 /* key_heads.c - reorders matrices whose rows a checkpoint groups by head: by key head in the gated delta rule
- * (Qwen3-Next), by KV head in attention (GPT-NeoX, Falcon). Other checkpoints have the order that is
- * made here.
+ * (Qwen3-Next), by KV head in attention (GPT-NeoX, Falcon, GPT-BigCode). Other checkpoints have the order
+ * that is made here.
  *
  * n value heads belong to a key head. In one stored matrix each key head has key_dim outputs of q and of k,
  * and n value_dim of v and of z. In another it has n outputs of b and of a. Afterwards q, k and v of all

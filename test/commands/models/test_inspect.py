@@ -146,8 +146,12 @@ def test_says_what_the_files_say(run, directory):
     own_head = any(name.endswith(("lm_head.weight", "embed_out.weight")) for name in stored)
     assert report["tie_word_embeddings"] == (not own_head if several else config.get(
         "tie_embedding", config.get("tie_word_embeddings", text["model_type"] in TIED)))
-    assert report["rope_theta_source"] == report["rms_norm_eps_source"] == "config.json"
     layers = report["layers"]
+    turns = any(kind.startswith("attention") and rope != "none"
+                for kind, rope in zip(report["layer_kinds"], report["layer_ropes"]))
+    assert report["rms_norm_eps_source"] == "config.json"
+    assert report["rope_theta_source"] == ("config.json" if turns else None)
+    assert (report["rope_theta"] is not None) == turns
     assert len(layers) == len(report["layer_kinds"]) == report["num_hidden_layers"]
     with_gate = 2 if report["attn_gate"] == "in q" else 1
     for index, layer in enumerate(layers):

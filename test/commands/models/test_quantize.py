@@ -30,7 +30,8 @@ TEXT = ("Once upon a time there was a little girl named Lily. She loved to play 
 FAMILIES = ("llama-bf16", "llama-sharded", "qwen2-vl-text-part", "phi3-longrope", "gemma3n-bf16", "gemma4-e",
             "deepseek-v3-bf16", "gpt-oss-bf16", "llama4-bf16", "qwen3-vl-moe-bf16", "granite-moe-bf16",
             "nemotron-h-moe-bf16", "bamba-bf16", "lfm2-bf16", "kimi-linear-bf16", "qwen4-exp-bf16", "olmo-bf16",
-            "starcoder2-bf16", "cohere2-bf16", "qwen3_5", "apertus1p5-bf16", "falcon-bf16")
+            "starcoder2-bf16", "cohere2-bf16", "qwen3_5", "apertus1p5-bf16", "falcon-bf16", "gpt2-bf16",
+            "gpt-bigcode-bf16")
 
 
 @pytest.fixture
@@ -82,6 +83,8 @@ def test_every_family_loads_what_is_written(run, quantize, text, tmp_path, name,
     assert 1e-6 < values["kl"] < 2  # random weights: 4 bits move what they decide
     report = json.loads(run("inspect", output, "--json").stdout)
     assert report["linear_layers"]["quantised"] > 0
+    joined = ("c_attn", "qkv_proj", "query_key_value", "gate_up_proj")
+    assert not any(dense.endswith(joined) for dense in report["linear_layers"]["dense_layers"])
 
 
 def dense_copy(model, to):
