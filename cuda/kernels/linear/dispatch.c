@@ -32,7 +32,9 @@
 #define DISPATCH_TINY    (1L << 20)
 #define DENSE_MAX_TOKENS 8
 
-#define LEAST_BYTES 17 /* from this many tokens on int8_bytes is faster than int8_token and int8_mma */
+/* From so many tokens on int8_bytes is faster than int8_mma, and than int8_token. */
+#define LEAST_BYTES 17
+#define LEAST_INT8  9
 #define MOST_INT8   64 /* tokens that int8_wgmma is meant for */
 
 /* First and last chip; CUDA 13 builds for none older than 7.5. */
@@ -62,7 +64,8 @@ static const LinearEntry entries[] = {
   {"int8_gemv", LAUNCH_INT8_GEMV, INTS, .act = A8, .from = 1, .to = 4, .to_small = 8, .limit = 8,
     .group = 32, .x = X_INT8, FROM_75},
   {"int8_wgmma", LAUNCH_INT8_WGMMA, AWQ4, .act = A8, .from = 9, .to = MOST_INT8, .group = 64, ONLY_90},
-  {"int8_bytes", LAUNCH_INT8_BYTES, BYTES, .act = A8, .from = LEAST_BYTES, .to = ANY, .group = 1, ONLY_90},
+  {"int8_bytes", LAUNCH_INT8_BYTES, BYTES, .act = A8, .from = LEAST_BYTES, .from_int8 = LEAST_INT8, .to = ANY,
+    .group = 1, ONLY_90},
   {"int8_mma", LAUNCH_INT8_MMA, INTS, .act = A8, .from = 1, .to = ANY, .group = 32, FROM_75},
   {"int8_token", LAUNCH_INT8_TOKEN, INT8, .act = A8, .from = 1, .to = ANY, FROM_75},
   {"dense_cublas", LAUNCH_CUBLAS, F16, .from = 3, .to = ANY, FROM_75},
@@ -105,7 +108,7 @@ static const LinearInvariant invariants[] = {
     {"awq_tensorcore", QUANT, .most_rows = ANY, .rows = 32, .variant = 3},
     {"awq_tensorcore_sm75", QUANT, .most_rows = ANY, .rows = 8, .variant = 1},
     {"awq_plain", QUANT, .most_rows = ANY, .rows = ANY},
-    {"int8_token", INT8, .most_rows = LEAST_BYTES - 1, .rows = ANY},
+    {"int8_token", INT8, .most_rows = LEAST_INT8 - 1, .rows = ANY},
     {"int8_bytes", INT8, .most_rows = ANY, .rows = ANY},
     {"int8_token", INT8, .most_rows = ANY, .rows = ANY},
     {"dense_wgmma", HALF, .most_rows = ANY, .rows = ANY},
@@ -202,7 +205,7 @@ static bool entry_is_meant(const LinearEntry *entry, const LinearQuery *query) {
   const int n = query->n_tokens;
   const long weights = (long)query->n_in * query->n_out;
   const bool small = weights < DISPATCH_SMALL;
-  if (n < entry->from) return false;
+  if (n < (query->weights == WEIGHT_INT8 && entry->from_int8 ? entry->from_int8 : entry->from)) return false;
   if (query->weights == WEIGHT_F16 && entry->launch == LAUNCH_CUBLAS && !is_worth_the_library(query))
     return false;
   if (!small || entry->to_small == 0) return n <= entry->to;
