@@ -58,7 +58,7 @@ const Flag map_flags[] = {
         "too (auk merge DIR puts them together)"),
     FLAG_INT("--lease", "S", MapFlags, lease, 1, 86400,
              "with --claim: seconds without a sign of life after which a process's records are taken over "
-             "(default 60)"),
+             "(default 60; the longer time of two processes counts)"),
 };
 
 /* Refuses flags that do not go together; run.c has the rules that depend only on which flags are given. */

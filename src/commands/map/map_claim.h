@@ -5,12 +5,12 @@
  *     DIR/job/settings             settings like the head of OUT.resume, equal to those of every process
  *     DIR/taken/00000012/OWNER     block 12 is taken by OWNER: machine, process id and a random number
  *     DIR/done/00000012            all results of block 12, then a hash of them: 16 hexadecimal digits
- *     DIR/alive/OWNER              a number that OWNER changes while it lives
+ *     DIR/alive/OWNER              a number that OWNER changes while it lives, and its --lease
  *
  * rename() cannot replace a directory that is not empty. So only one process can move its own directory to
  * taken/00000012. Only one can take the block over, by renaming the file OWNER there. Clocks are not
  * compared: a process is dead if it removed its file, or if its number has not changed for --lease seconds of
- * the observer's time. It may live after all (it was stopped, or its network was). Then it finds its block
+ * the observer's time (the longer --lease of the two counts). It may live after all (it was stopped, or its network was). Then it finds its block
  * taken over and drops the results: done/00000012 is never replaced. */
 #pragma once
 

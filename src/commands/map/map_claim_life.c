@@ -15,22 +15,22 @@
 #include "base/clock.h"
 #include "commands/common.h"
 
-enum { NUMBER_SIZE = 24, BEATS = 4 };
+enum { SIGN_SIZE = 32, BEATS = 4, LONGEST_LEASE_S = 86400 };
 
 /* --- this process */
 
 struct Life {
   char *path;
-  double every_ms;
+  int lease_s;
   pthread_t thread;
   pthread_mutex_t lock;
   pthread_cond_t ending;
   bool ends; /* guarded by `lock` */
 };
 
-static Status write_number(const char *path, unsigned long long number, Error *err) {
-  char text[NUMBER_SIZE];
-  const int size = snprintf(text, sizeof text, "%020llu\n", number);
+static Status write_sign(const char *path, unsigned long long number, int lease_s, Error *err) {
+  char text[SIGN_SIZE];
+  const int size = snprintf(text, sizeof text, "%020llu %05d\n", number, lease_s);
   const int descriptor = open(path, O_WRONLY | O_CREAT | O_CLOEXEC | O_NOCTTY, 0666);
   if (descriptor < 0) return system_error(path, "open", err);
   const bool written = pwrite(descriptor, text, (size_t)size, 0) == size;
@@ -45,9 +45,9 @@ static void *live(void *given) {
   unsigned long long number = 1;
   pthread_mutex_lock(&life->lock);
   while (!life->ends) {
-    const struct timespec until = clock_after(CLOCK_MONOTONIC, life->every_ms);
+    const struct timespec until = clock_after(CLOCK_MONOTONIC, life->lease_s * 1e3 / BEATS);
     pthread_cond_timedwait(&life->ending, &life->lock, &until);
-    if (!life->ends) write_number(life->path, ++number, NULL);
+    if (!life->ends) write_sign(life->path, ++number, life->lease_s, NULL);
   }
   pthread_mutex_unlock(&life->lock);
   return NULL;
@@ -78,10 +78,10 @@ Status life_begin(const char *path, int lease_s, Life **out, Error *err) {
   *out = NULL;
   Life *life;
   TRY(NEW(life, 1, "a lease", err));
-  life->every_ms = lease_s * 1e3 / BEATS;
+  life->lease_s = lease_s;
   life->path = mem_alloc(strlen(path) + 1, 1, "a lease", err);
   Status status = life->path ? STATUS_OK : STATUS_FAILED;
-  if (status == STATUS_OK) status = write_number(strcpy(life->path, path), 1, err);
+  if (status == STATUS_OK) status = write_sign(strcpy(life->path, path), 1, lease_s, err);
   const int failed = status == STATUS_OK ? start_thread(life) : 0;
   if (failed) {
     unlink(path);
@@ -113,8 +113,8 @@ void life_end(Life *life) {
 /* --- the others */
 
 typedef struct {
-  char *owner, number[NUMBER_SIZE];
-  double since_ms; /* when this number was first seen */
+  char *owner, sign[SIGN_SIZE];
+  double since_ms; /* when this sign was first seen */
 } Other;
 
 struct Watch {
@@ -135,7 +135,7 @@ void watch_close(Watch *watch) {
   free(watch);
 }
 
-/* Finds the owner; an owner that was not seen before gets an empty number. */
+/* Finds the owner; an owner that was not seen before gets an empty sign. */
 static Status find(Watch *w, const char *owner, Other **other, Error *err) {
   for (size_t i = 0; i < w->n; i++)
     if (strcmp((*other = &w->others[i])->owner, owner) == 0) return STATUS_OK;
@@ -149,22 +149,27 @@ static Status find(Watch *w, const char *owner, Other **other, Error *err) {
   return STATUS_OK;
 }
 
+/* The time without a new sign after which the other process is dead. Its own lease counts if that is longer,
+ * since it gives its signs as rarely as that lease allows. */
+static double lease_ms(const Watch *w, const Other *other) {
+  int lease_s = 0;
+  if (sscanf(other->sign, "%*20[0-9] %5d", &lease_s) != 1 || lease_s > LONGEST_LEASE_S) lease_s = 0;
+  return lease_s * 1e3 > w->lease_ms ? lease_s * 1e3 : w->lease_ms;
+}
+
 Status watch_look(Watch *w, const char *owner, const char *path, bool *dead, Error *err) {
-  char number[NUMBER_SIZE] = {0};
+  char sign[SIGN_SIZE] = {0};
   Other *other;
   *dead = false;
   TRY(find(w, owner, &other, err));
   const int descriptor = open(path, O_RDONLY | O_CLOEXEC | O_NOCTTY | O_NONBLOCK); /* a fifo does not block */
-  if (descriptor < 0) {
-    *dead = errno == ENOENT || clock_ms() - other->since_ms >= w->lease_ms;
-    return STATUS_OK;
-  }
-  if (read(descriptor, number, sizeof number - 1) < 0) *number = 0;
-  close(descriptor);
-  if (memcmp(number, other->number, sizeof number) != 0) {
-    memcpy(other->number, number, sizeof number);
+  const bool is_gone = descriptor < 0 && errno == ENOENT;
+  if (descriptor < 0 || read(descriptor, sign, sizeof sign - 1) < 0) memcpy(sign, other->sign, sizeof sign);
+  if (descriptor >= 0) close(descriptor);
+  if (memcmp(sign, other->sign, sizeof sign) != 0) {
+    memcpy(other->sign, sign, sizeof sign);
     other->since_ms = clock_ms();
   }
-  *dead = clock_ms() - other->since_ms >= w->lease_ms;
+  *dead = is_gone || clock_ms() - other->since_ms >= lease_ms(w, other);
   return STATUS_OK;
 }

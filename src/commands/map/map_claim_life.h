@@ -16,5 +16,6 @@ void life_end(Life *life);
 typedef struct Watch Watch;
 Status watch_open(int lease_s, Watch **watch, Error *err);
 void watch_close(Watch *watch);
-/* *dead: the owner's file at `path` is gone, or its number has not changed for a whole lease. */
+/* *dead: the owner's file at `path` is gone, or its number has not changed for a whole lease (the longer one
+ * of this process's and the owner's). */
 Status watch_look(Watch *watch, const char *owner, const char *path, bool *dead, Error *err);
