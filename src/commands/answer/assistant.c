@@ -250,17 +250,22 @@ static int asked_context(const Assistant *a) {
                                                                                       : flags->context;
 }
 
+/* Tokens of context that a process which keeps the model must have (keep_find()). */
+static int needed_context(const Assistant *a) {
+  const int asked = asked_context(a);
+  return asked != NOT_GIVEN ? asked : a->many ? WHOLE_CONTEXT : 0;
+}
+
 /* Looks for a process that keeps the model. If that fails, this process computes. */
 static Status find_holder(Assistant *a, Error *err) {
   const AssistantFlags *flags = a->flags;
-  const int asked = asked_context(a);
   Error reason = {{0}};
   bool silent;
   TRY(keep_asked(flags, &a->keep_seconds, err));
   if (is_alone(flags)) a->keep_seconds = 0;
-  if (a->keep_seconds == 0 || asked > a->model->config.max_position) return STATUS_OK;
-  Status status = keep_find(flags, a->model, asked == NOT_GIVEN ? 0 : asked, a->keep_seconds, &a->remote,
-                            &silent, &reason);
+  const int n_ctx = needed_context(a);
+  if (a->keep_seconds == 0 || n_ctx > a->model->config.max_position) return STATUS_OK;
+  Status status = keep_find(flags, a->model, n_ctx, a->keep_seconds, &a->remote, &silent, &reason);
   if (status == STATUS_INTERRUPTED) return error_set(err, status, "interrupted");
   if (status && (silent || flags->answer.verbose)) print_note("%s", reason.text);
   if (silent) a->keep_seconds = 0; /* the holder would not answer a second time either */
@@ -653,7 +658,7 @@ static Status start_keeping(Assistant *a, Error *err) {
   Error reason = {{0}};
   if (a->keep_seconds <= 0 || a->model->dummy) return STATUS_OK;
   Status status =
-      keep_start(a->flags, &a->place, a->model, asked_context(a), a->keep_seconds, &a->remote, &reason);
+      keep_start(a->flags, &a->place, a->model, needed_context(a), a->keep_seconds, &a->remote, &reason);
   if (status == STATUS_INTERRUPTED) return error_set(err, status, "interrupted");
   if (status) print_note("the model is not kept: %s", reason.text);
   if (!a->remote) return STATUS_OK;

@@ -139,6 +139,7 @@ typedef struct {
   Remote *remote;   /* a process that keeps the model, in place of `engine`; NULL: none is connected */
   int keep_seconds; /* from keep_asked(). 0: such a process is not used; -1: it is used, but not started */
   bool holds;       /* this process keeps the model for others */
+  bool many;        /* it starts before its prompts are known; to be set before assistant_open() */
   bool chooses;     /* the answers of --choose are scored, and none is generated */
   int n_held;       /* tokens of the last prompt and answer, where there is no session */
   Cache *cache;     /* or NULL */

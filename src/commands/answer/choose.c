@@ -173,8 +173,16 @@ void choices_prepare(Assistant *a) {
   a->chooses = true;
 }
 
+/* Tokens of the prompt and of its longest answer but the last, which are to be computed. */
+static size_t n_to_compute(const Choices *choices) {
+  size_t longest = 1;
+  for (size_t i = 0; i < choices->n; i++)
+    if (choices->items[i].ids.count > longest) longest = choices->items[i].ids.count;
+  return longest - 1;
+}
+
 static Status check_lengths(Choices *choices, const Assistant *a, Error *err) {
-  size_t longest = 0, all = 0, common = choices->prompt.count;
+  size_t all = 0, common = choices->prompt.count;
   for (size_t i = 0; i < choices->n; i++) {
     Choice *choice = &choices->items[i];
     if (choice->ids.count == common)
@@ -183,9 +191,8 @@ static Status check_lengths(Choices *choices, const Assistant *a, Error *err) {
     choice->n_tokens = (int)(choice->ids.count - common);
     choice->first = all;
     all += choice->ids.count - common;
-    if (choice->ids.count > longest) longest = choice->ids.count;
   }
-  TRY(assistant_check_prompt(a, longest - 1, assistant_n_ctx(a), err));
+  TRY(assistant_check_prompt(a, n_to_compute(choices), assistant_n_ctx(a), err));
   TRY(mem_grow(&choices->log_p, &choices->n_log_p, all, sizeof *choices->log_p, "scores", err));
   return STATUS_OK;
 }
@@ -235,14 +242,22 @@ static Status done_choice(void *user, const EngineRequest *request, const Engine
   return choices_take(((Asking *)user)->choices, request, result, err);
 }
 
-/* Computes the scores and the best answer. */
-static Status score(Choices *choices, Assistant *a, const ChatMessage *messages, size_t n_messages,
-                    Error *err) {
+/* Begins with answers and a prompt that are encoded. */
+static Status prepare_scores(Choices *choices, const Assistant *a, Error *err) {
+  TRY(check_lengths(choices, a, err));
+  choices->n_prompt = (int)choices->prompt.count;
+  choices->n_reused = 0;
+  choices->prefill_ms = choices->score_ms = 0;
+  return STATUS_OK;
+}
+
+/* Computes the scores and the best answer. PRECOND encode_messages() */
+static Status score(Choices *choices, Assistant *a, Error *err) {
   Asking asking = {.choices = choices};
   const EngineJob job = {
       .next = next_choice, .done = done_choice, .interrupted = a->interrupted, .user = &asking};
-  TRY(assistant_renew(a, 0, err));
-  TRY(choices_ask(choices, a, messages, n_messages, err));
+  TRY(assistant_renew(a, n_to_compute(choices), err));
+  TRY(prepare_scores(choices, a, err));
   TRY(assistant_run(a, (int)choices->n, &job, err));
   choices_rank(choices);
   return STATUS_OK;
@@ -251,11 +266,7 @@ static Status score(Choices *choices, Assistant *a, const ChatMessage *messages,
 Status choices_ask(Choices *choices, const Assistant *a, const ChatMessage *messages, size_t n_messages,
                    Error *err) {
   TRY(encode_messages(choices, a, messages, n_messages, err));
-  TRY(check_lengths(choices, a, err));
-  choices->n_prompt = (int)choices->prompt.count;
-  choices->n_reused = 0;
-  choices->prefill_ms = choices->score_ms = 0;
-  return STATUS_OK;
+  return prepare_scores(choices, a, err);
 }
 
 EngineRequest choices_request(Choices *choices, size_t index) {
@@ -335,10 +346,11 @@ Status choose_run(const ChooseFlags *flags, const PromptFlags *prompt, const Rep
   choices_prepare(a);
   TRY(prompt_read(prompt, &parts, err));
   TRY(prompt_join(&parts, parts.input.data ? parts.input.data : "", parts.input.size, &text, err));
-  TRY(assistant_start(a, 0, err));
   ChatMessage messages[2];
   const size_t n = assistant_messages(a, text.data, text.size, messages);
-  const Status status = score(&choices, a, messages, n, err);
+  TRY(encode_messages(&choices, a, messages, n, err));
+  TRY(assistant_start(a, n_to_compute(&choices), err));
+  const Status status = score(&choices, a, err);
   TRY(assistant_check_weights(a, err)); /* changed weights may explain the failure, too */
   TRY(status);
   TRY(write_best(&choices, a->place.name, reply, &out, err));

@@ -146,6 +146,14 @@ static Status put_state(Holder *h, Caller *caller, WireKind kind, Error *err) {
   return wire_put(&caller->wire, kind, &state, sizeof state, NULL, 0, err);
 }
 
+/* True if the context is as long as a client needs (WireHello). */
+static bool has_context(const Holder *h, int needed) {
+  const Assistant *a = h->assistant;
+  const int n_ctx = assistant_n_ctx(a);
+  if (needed != WHOLE_CONTEXT) return needed <= n_ctx;
+  return a->flags->answer.context == NOT_GIVEN || n_ctx == a->model->config.max_position;
+}
+
 static Status greet(Holder *h, Caller *caller, const char *body, size_t size, bool *broken, Error *err) {
   WireHello hello;
   *broken = size < sizeof hello;
@@ -153,8 +161,7 @@ static Status greet(Holder *h, Caller *caller, const char *body, size_t size, bo
   memcpy(&hello, body, sizeof hello);
   const bool same =
       size - sizeof hello == h->key.size && memcmp(body + sizeof hello, h->key.data, h->key.size) == 0;
-  const int n_ctx = assistant_n_ctx(h->assistant);
-  if (!same || h->stops || hello.n_ctx > n_ctx || !model_is_unchanged(h->assistant->model))
+  if (!same || h->stops || !has_context(h, hello.n_ctx) || !model_is_unchanged(h->assistant->model))
     return wire_put(&caller->wire, WIRE_REFUSED, NULL, 0, NULL, 0, err);
   if (hello.keep_seconds >= 0) h->keep_seconds = hello.keep_seconds;
   caller->greeted = true;

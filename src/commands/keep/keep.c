@@ -175,9 +175,9 @@ static Status start(const AssistantFlags *flags, int seconds, Error *err) {
   TRY(model_place_find(&flags->model, &place, err));
   TRY(model_place_open_known(&place, &flags->model, &model, err));
   TRY(model_tokenizer_check(model, place.path, err));
-  TRY(keep_start(flags, &place, model,
-                 flags->answer.context == 0 ? model->config.max_position : flags->answer.context, seconds,
-                 &remote, err));
+  const int asked = flags->answer.context;
+  const int n_ctx = asked == NOT_GIVEN ? 0 : asked == 0 ? model->config.max_position : asked;
+  TRY(keep_start(flags, &place, model, n_ctx, seconds, &remote, err));
   const WireState *facts = remote_facts(remote);
   print_note("%s: process %d keeps it on %s, context %d, %d sequences at once", place.name, (int)facts->pid,
              facts->backend, facts->n_ctx, facts->n_sequences);
@@ -249,9 +249,10 @@ static const Flag flags[] = {
     FLAG_SWITCH("--foreground", Options, foreground, "this process keeps the model, for service managers"),
     FLAG_SWITCH("--detached", Options, detached,
                 "likewise; says \"ready\" on standard output, then lets go of its streams and its directory"),
-    FLAG_INT("-c, --ctx-size", "N", Options, assistant.answer.context, 0, INT_MAX,
-             "tokens of prompt and answer together; 0: the model's maximum (default: that, or what half of "
-             "the free memory holds)"),
+    FLAG_INT(
+        "-c, --ctx-size", "N", Options, assistant.answer.context, 0, INT_MAX,
+        "tokens of prompt and answer together; 0: the model's maximum (default: that, or what half of "
+        "the free memory holds); a call that needs more, or whose prompts are many, loads the model itself"),
 };
 static const FlagGroup groups[] = {
     FLAG_GROUP("Kept models", flags),

@@ -38,7 +38,7 @@ static Status put_all(Buffer *line, const AssistantFlags *flags, const ModelPlac
   TRY(buffer_printf(line, err, "auk%ckeep%c--detached%c--no-config%c--keep%c%d%c", 0, 0, 0, 0, 0,
                     hello->keep_seconds, 0));
   TRY(flags_write(model_flags, sizeof model_flags / sizeof *model_flags, &model, line, err));
-  if (hello->n_ctx) TRY(buffer_printf(line, err, "-c%c%d%c", 0, hello->n_ctx, 0));
+  if (hello->n_ctx > 0) TRY(buffer_printf(line, err, "-c%c%d%c", 0, hello->n_ctx, 0));
   TRY(flags_write(device_flags, sizeof device_flags / sizeof *device_flags, device, line, err));
   return flags_write(invariant_flags, 1, device, line, err);
 }

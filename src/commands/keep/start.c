@@ -80,7 +80,7 @@ static Status start_locked(const AssistantFlags *flags, const ModelPlace *place,
 
 Status keep_start(const AssistantFlags *flags, const ModelPlace *place, const Model *model, int n_ctx,
                   int seconds, Remote **remote, Error *err) {
-  const WireHello hello = {seconds, n_ctx == NOT_GIVEN ? 0 : n_ctx};
+  const WireHello hello = {seconds, n_ctx};
   OWNED(mem_release) char *directory = NULL, *lock = NULL;
   OWNED(buffer_release) Buffer key = {0};
   *remote = NULL;

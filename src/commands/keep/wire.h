@@ -43,12 +43,14 @@ typedef struct {
   uint32_t kind, size; /* WireKind; bytes of the body, at most WIRE_LARGEST */
 } WireHead;
 
-enum { WIRE_LARGEST = 1 << 28, WIRE_LARGEST_GREETING = 1 << 20, WIRE_NAME = 256 };
+/* WHOLE_CONTEXT: as many tokens as a process takes by itself, since the prompts are not known yet: a holder
+ * whose -c has made its context shorter does not do. */
+enum { WHOLE_CONTEXT = -1, WIRE_LARGEST = 1 << 28, WIRE_LARGEST_GREETING = 1 << 20, WIRE_NAME = 256 };
 
 /* WIRE_HELLO; then the key's text. */
 typedef struct {
   int32_t keep_seconds; /* new time that an unused holder stays; -1: unchanged */
-  int32_t n_ctx;        /* tokens of context that are needed; 0: any */
+  int32_t n_ctx;        /* tokens of context that are needed; 0: any; or WHOLE_CONTEXT */
 } WireHello;
 
 /* WIRE_ASK; then ids [n_ids], end tokens [n_eos], forced tokens [n_forced]. Fields are as in

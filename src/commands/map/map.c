@@ -228,6 +228,7 @@ static Status open_map(Map *map, const MapJob *job, Assistant *a, Error *err) {
               : job->map->input ? RESULTS_LINES
                                 : RESULTS_TEXTS;
   if (choose_is_given(job->choose)) TRY(choices_open(job->choose, &m->choices, err));
+  a->many = true;
   TRY(assistant_open(job->assistant, a, err));
   if (a->cache && a->device.n_gpus > 1)
     return error_set(err, STATUS_USAGE, "--cache does not go with several GPUs (--gpu)");

@@ -29,7 +29,7 @@ SCHEMA = json.dumps({"type": "object", "required": ["n"], "additionalProperties"
 # Figures of a run: times, keys that were known, guesses.
 TIMES = re.compile(rb'"((\w+_ms)|(\w+_per_second)|(\w+_per_step)|((reused|guessed|accepted)_tokens))": [0-9.]+')
 
-
+LONG = "Once upon a time there was a little dog, who had a red ball and a friend. "
 CALLS = [
     ["-p", "Once", "-n", "12", "-s", "3", "--temp", "0.9", "--json", "--logprobs", "2", "--ids"],
     ["-p", "Once", "-n", "20", "-s", "3", "--temp", "0.9", "--top-k", "9", "--repeat-penalty", "1.3"],
@@ -61,6 +61,25 @@ def test_bytes_are_those_without(keeper, arguments):
         assert TIMES.sub(b"", kept.stdout) == TIMES.sub(b"", alone.stdout)
         assert kept.stderr == alone.stderr
     assert len(keeper.list()) == 1
+
+
+@pytest.mark.parametrize("arguments", [
+    ["--map", "-", "-p", LONG + "{}", "-n", "6", "--temp", "0"],
+    ["--map", "-", "-p", LONG + "{}", "--choose", "dog,cat"],
+    ["-p", LONG, "-p", "Two", "-n", "5", "--temp", "0"],
+    ["-p", LONG, "--n-best", "2", "--temp", "1", "-s", "1", "-n", "6"],
+    ["-p", LONG, "--choose", "yes,no"],
+    ["-p", LONG, "-n", "6", "--temp", "0"],
+], ids=lambda a: " ".join(a).replace(LONG, "LONG"))
+def test_a_shorter_context_than_a_call_needs_is_not_used(keeper, arguments):
+    """Prompts that fit the model fit, although a process keeps it with a context of 20 tokens."""
+    records = b"dog\ncat\n" if "-" in arguments else b""
+    process = keeper.hold("-c", 20)
+    alone, beside = (keeper.ask(*arguments, *keep, input=records) for keep in (["--keep", "0"], []))
+    assert (beside.returncode, beside.stdout, beside.stderr) == (alone.returncode, alone.stdout, alone.stderr)
+    assert alone.returncode == 0
+    process.terminate()
+    assert process.wait() == 0
 
 
 @pytest.fixture

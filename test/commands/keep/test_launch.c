@@ -211,7 +211,7 @@ static void a_start_that_fails_says_why(void **state) {
   assert_int_equal(kill(pid, SIGKILL), 0);
   assert_int_equal(launch_that("ready", &(WireHello){60, 0}, &err), STATUS_OK);
   Remote *remote;
-  assert_int_equal(keep_start(&flags, &place, model, NOT_GIVEN, 60, &remote, &err), STATUS_FAILED);
+  assert_int_equal(keep_start(&flags, &place, model, 0, 60, &remote, &err), STATUS_FAILED);
   assert_null(remote);
   assert_string_equal(err.text, "the process that keeps the model has another model: it has just changed");
   const pid_t child = fork();
@@ -266,11 +266,11 @@ static void one_is_started_for_all(void **state) {
   for (int kv = 0; kv < 3; kv += 2) {
     flags.device.kv = kv;
     unlink(told);
-    const pid_t pid = pid_of(start(kv ? NOT_GIVEN : 80), kv ? 0 : 80);
+    const pid_t pid = pid_of(start(kv ? 0 : 80), kv ? 0 : 80);
     assert_int_equal(access(told, F_OK), 0);
     unlink(told);
     const int lock = lock_starts(); /* who has it takes long: the process is there */
-    assert_int_equal(pid_of(start(NOT_GIVEN), 0), pid);
+    assert_int_equal(pid_of(start(0), 0), pid);
     close(lock);
     assert_int_equal(keep_find(&flags, model, 0, -1, &remote, &silent, &err), STATUS_OK);
     assert_int_equal(pid_of(remote, 0), pid);
