@@ -14,6 +14,7 @@
 #include "base/json.h"
 #include "commands/models/checkpoints.h"
 #include "commands/names.h"
+#include "model/files/weight_files.h"
 
 #define REPOSITORY_PREFIX "models--"
 
@@ -150,13 +151,16 @@ static Status is_downloading(const char *snapshot, bool *downloading, Error *err
   return STATUS_OK;
 }
 
-/* *missing: the first required file that the snapshot lacks, in new memory, or NULL. Also NULL for
- * weights in another format than safetensors: the loader refuses them. */
+/* *missing: the first required file that the snapshot lacks, in new memory, or NULL. Also NULL for weights in
+ * a format that auk does not read, such as GGUF: the loader refuses them, and no download adds the rest. */
 static Status find_missing(const char *snapshot, char **missing, Error *err) {
   static const char single[] = "model.safetensors", index_name[] = "model.safetensors.index.json";
   bool has, has_index, downloading;
+  Error reason;
   *missing = NULL;
   TRY(has_file(snapshot, "config.json", &has, err));
+  TRY(is_downloading(snapshot, &downloading, err));
+  if (!has && !downloading && weight_files_refuse(snapshot, true, &reason) != STATUS_OK) return STATUS_OK;
   if (!has) return path_print(missing, err, "config.json");
   TRY(has_file(snapshot, single, &has, err));
   if (has) return STATUS_OK;
@@ -165,7 +169,6 @@ static Status find_missing(const char *snapshot, char **missing, Error *err) {
     OWNED(mem_release) char *index = path_join(snapshot, index_name, err);
     return index ? missing_shard(snapshot, index, missing, err) : STATUS_FAILED;
   }
-  TRY(is_downloading(snapshot, &downloading, err));
   return downloading ? path_print(missing, err, "%s", single) : STATUS_OK;
 }
 

@@ -138,6 +138,7 @@ static const struct {
      "an adapter (LoRA); merge it into the model that it was made for, and save that", true},
     {"", ".safetensors", "expected it under the name " SINGLE_NAME ", or with a " INDEX_NAME " that names it",
      false},
+    {"", ".ak48", "a packed file, which is a model by its own name (-m FILE.ak48)", true},
     {"", ".gguf", "a GGUF file; expected the Hugging Face checkpoint that it was made from", true},
     {"", ".onnx", "an ONNX model; expected the Hugging Face checkpoint that it was made from", true},
 };
