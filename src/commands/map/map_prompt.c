@@ -94,6 +94,14 @@ static bool is_null(JsonSpan value) {
   return value.text && value.text[0] == 'n';
 }
 
+/* Refuses a record that can have no members, such as a whole list in one line. */
+static Status check_object(JsonSpan record, Error *err) {
+  if (*record.text == '{') return STATUS_OK;
+  return error_set(err, STATUS_USAGE, "the record is %s, expected a JSON object on each line%s",
+                   *record.text == '[' ? "a list" : "no object",
+                   *record.text == '[' ? " (jq -c .[] makes a line of each element)" : "");
+}
+
 /* A member of an object. The span's text is NULL if the member is null or missing. */
 static JsonSpan find_member(JsonSpan object, const char *name) {
   const JsonSpan value = json_span_member(object, name);
@@ -194,6 +202,7 @@ static Status fill_messages(JsonSpan messages, MapPrompt *prompt, Error *err) {
 static Status fill_itself(JsonSpan record, bool after_text, MapPrompt *prompt, Error *err) {
   const JsonSpan text = find_member(record, "prompt"), messages = find_member(record, "messages");
   if (is_string(record)) return append_value(record, &prompt->text, err);
+  TRY(check_object(record, err));
   if (text.text && messages.text)
     return error_set(err, STATUS_USAGE, "the record has both a prompt and messages");
   if (messages.text && after_text)
@@ -210,6 +219,7 @@ static Status add_member(const PatternPart *part, JsonSpan record, Buffer *text,
   if (is_null(value))
     return error_set(err, STATUS_USAGE, "the record's member %.*s is null", (int)part->size, part->text);
   if (value.text) return append_value(value, text, err);
+  TRY(check_object(record, err));
   return error_set(err, STATUS_USAGE, "the record has no member %.*s", (int)part->size, part->text);
 }
 

@@ -162,7 +162,9 @@ TEST(members_stand_where_their_names_do) {
   assert_refused(true, "{none}", record, strlen(record), "member none is null");
   assert_refused(true, "{nothing}", record, strlen(record), "no member nothing");
   assert_refused(true, "{x.y}", record, strlen(record), "no member x.y");
-  assert_refused(true, "{a}", "[1]", 3, "no member a");
+  assert_refused(true, "{a}", "[1]", 3,
+                 "the record is a list, expected a JSON object on each line (jq -c .[] ");
+  assert_refused(true, "{a}", "1", 1, "the record is no object");
   assert_refused(true, "no place", record, strlen(record), "-p has no {NAME}");
   assert_refused(true, "{{a}}", record, strlen(record), "-p has no {NAME}");
 }
@@ -173,7 +175,7 @@ TEST(json_records_speak_for_themselves) {
   assert_prompt(true, NULL, "{\"prompt\": \"\"}", "");
   assert_refused(true, NULL, "{\"id\": 7}", 9, "neither a prompt");
   assert_refused(true, NULL, "{\"prompt\": 7}", 13, "neither a prompt");
-  assert_refused(true, NULL, "[\"text\"]", 8, "neither a prompt");
+  assert_refused(true, NULL, "[\"text\"]", 8, "the record is a list");
   assert_refused(true, NULL, "{\"prompt\": \"\", \"messages\": []}", 30, "both");
 }
 
