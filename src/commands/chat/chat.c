@@ -67,7 +67,11 @@ static Status take_input(Dialogue *d, const Buffer *text, LineResult result, Err
   ChatLine line = {.word = WORD_TEXT};
   if (result == LINE_ENTERED) line = chat_parse(text->data, text->size);
   if (line.word == WORD_TEXT) {
-    Status status = dialogue_send(d, text->data, text->size, err);
+    const Status status = dialogue_send(d, text->data, text->size, err);
+    if (status == STATUS_FAILED && d->interactive && assistant_is_lost(&d->assistant)) {
+      dialogue_say(d, "%s: the message is taken back", err->text);
+      return STATUS_OK; /* this process or another one answers the next message */
+    }
     return status == STATUS_USAGE ? report_and_go_on(d, status, err)
                                   : status; /* a failed device does not recover */
   }

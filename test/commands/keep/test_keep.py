@@ -468,6 +468,53 @@ def test_a_chat_goes_on_where_it_ended(keeper):
     assert keeper.pid() != pid
 
 
+@pytest.fixture
+def on_a_terminal(keeper):
+    """on_a_terminal(argument, ...): a call of which the first words are on its terminal, and whose process is killed."""
+    terminals = []
+
+    def begin(*arguments, line=""):
+        terminal_of = pytest.importorskip("chat_terminal").Terminal
+        flags = ["--keep", "20s", "--no-history", "-n", "400", "--ignore-eos", "--temp", "0"]
+        terminal = terminal_of([*keeper.auk, *arguments, "-m", str(keeper.model), *flags],
+                               {**keeper.environment, "TERM": "dumb"})
+        terminals.append(terminal)
+        if line:
+            terminal.wait("> ")
+            terminal.type(line + "\r")
+            terminal.wait("\r\n")
+        terminal.wait(" ")
+        os.kill(keeper.pid(), signal.SIGKILL)
+        return terminal
+
+    yield begin
+    for terminal in terminals:
+        terminal.drop()
+
+
+def test_a_chat_goes_on_after_an_answer_that_broke_off(on_a_terminal, keeper):
+    """The answer's process is killed: its message is taken back, and another process answers the next one."""
+    terminal = on_a_terminal("chat", "--chat-template", "chatml", line="Once")
+    terminal.wait("\nthe process that keeps the model (")
+    terminal.wait(") has ended in the middle of an answer: the message is taken back\r\n> ")
+    terminal.type("/tokens\r")
+    terminal.wait(" 0  in the messages")
+    for line in ("/set n 3", "Twice"):
+        terminal.wait("\n> ")
+        terminal.type(line + "\r")
+    terminal.wait("[3 tokens")
+    assert keeper.list()[0]["answers"] == 1
+    terminal.wait("\n> ")
+    terminal.type("/exit\r")
+    assert terminal.end() == 0
+
+
+def test_why_an_answer_broke_off_stands_on_a_line(on_a_terminal):
+    terminal = on_a_terminal("run", "-p", "Once")
+    assert terminal.end() == 1
+    assert "\nauk: the process that keeps the model (" in terminal.seen
+
+
 def test_memory_is_given_to_who_needs_it(keeper, variant):
     """A context of a terabyte, which does not fit afterwards either."""
     keeper.ask("-p", "x", "-n", "1", "--keep", "60s")
