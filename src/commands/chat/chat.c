@@ -68,9 +68,12 @@ static Status take_input(Dialogue *d, const Buffer *text, LineResult result, Err
   if (result == LINE_ENTERED) line = chat_parse(text->data, text->size);
   if (line.word == WORD_TEXT) {
     const Status status = dialogue_send(d, text->data, text->size, err);
-    if (status == STATUS_FAILED && d->interactive && assistant_is_lost(&d->assistant)) {
+    /* A later answer may find a way through its form, or another process than the lost one. */
+    const bool broke_off =
+        status == STATUS_CUT_SHORT || (status == STATUS_FAILED && assistant_is_lost(&d->assistant));
+    if (broke_off && d->interactive) {
       dialogue_say(d, "%s: the message is taken back", err->text);
-      return STATUS_OK; /* this process or another one answers the next message */
+      return STATUS_OK;
     }
     return status == STATUS_USAGE ? report_and_go_on(d, status, err)
                                   : status; /* a failed device does not recover */

@@ -2,6 +2,7 @@
 alike and in little time; what becomes too hard within an answer cuts it."""
 import itertools
 import json
+import os
 import resource
 
 import pytest
@@ -129,6 +130,20 @@ def test_a_hard_form_of_a_record_is_its_error(run, stories):
 
 
 DEAD_END = "{}: the answer is at a point from which no token of this model leads to its form"
+
+
+def test_a_chat_goes_on_after_an_answer_without_a_way_on(auk, stories):
+    terminal_of = pytest.importorskip("chat_terminal").Terminal
+    terminal = terminal_of([*auk, "chat", "-m", str(stories), "-t", "1", "--chat-template", "chatml", "--temp", "0",
+                            "-n", "300", "--no-history", "--json-schema", json.dumps(pigeons(7))],
+                           {**os.environ, "TERM": "dumb"})
+    for line in ("Once", "Twice"):
+        terminal.wait("> ")
+        terminal.type(line + "\r")
+        terminal.wait(f"\n{DEAD_END.format('--json-schema')}: the message is taken back\r\n")
+    terminal.wait("> ")
+    terminal.type("/exit\r")
+    assert terminal.end() == 0
 
 
 def test_an_answer_without_a_way_on_is_cut(run, stories):
