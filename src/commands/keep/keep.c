@@ -69,20 +69,21 @@ static Status put_line(List *list, const WireState *s, Error *err) {
   return buffer_append(list->out, "\n", 1, err);
 }
 
-/* The pid of a process that does not answer, or has not even accepted the connection; 0: not known. */
-static pid_t silent_process(const Wire *wire, const char *path) {
+/* The pid of a process whose state is not known, or that has not even accepted the connection; 0: not known. */
+static pid_t process_at(const Wire *wire, const char *path) {
   pid_t pid = 0;
   if (wire->socket < 0) return keep_holder(path);
   return wire_is_own(wire->socket, &pid) ? pid : 0;
 }
 
-/* Appends a process that does not answer: which model it keeps is not known. */
-static Status put_silent(List *list, pid_t pid, Error *err) {
+/* Appends a process whose model is not known. */
+static Status put_unknown(List *list, pid_t pid, bool silent, Error *err) {
   if (list->json)
-    return buffer_printf(list->out, err, "%s\n  {\"model\": null, \"pid\": %d, \"silent\": true}",
-                         list->n ? "," : "[", (int)pid);
+    return buffer_printf(list->out, err, "%s\n  {\"model\": null, \"pid\": %d, \"%s\": true}",
+                         list->n ? "," : "[", (int)pid, silent ? "silent" : "other_version");
   TRY(put_head(list, err));
-  return buffer_printf(list->out, err, "%9d  does not answer (auk keep --stop ends it)\n", (int)pid);
+  return buffer_printf(list->out, err, "%9d  %s (auk keep --stop ends it)\n", (int)pid,
+                       silent ? "does not answer" : "is of another version of auk");
 }
 
 static Status show(void *user, const char *path, int socket, Error *err) {
@@ -92,7 +93,8 @@ static Status show(void *user, const char *path, int socket, Error *err) {
   KeepReply reply;
   TRY(keep_tell(&wire, WIRE_LOOK, NULL, &state, &reply, err));
   if (reply == KEEP_REPLIED) TRY((list->json ? put_json : put_line)(list, &state, err));
-  if (reply == KEEP_IS_SILENT) TRY(put_silent(list, silent_process(&wire, path), err));
+  if (reply == KEEP_IS_SILENT || reply == KEEP_IS_OTHER)
+    TRY(put_unknown(list, process_at(&wire, path), reply == KEEP_IS_SILENT, err));
   list->n += reply != KEEP_ENDS;
   return STATUS_OK;
 }
@@ -119,7 +121,7 @@ static bool await_silent(Wire *wire, const char *path, pid_t pid, int ms) {
  * other process has its pid. */
 static Status end_silent(Wire *wire, const char *path, Error *err) {
   enum { TERMINATE_MS = 2000, KILL_MS = 10000 };
-  const pid_t pid = silent_process(wire, path);
+  const pid_t pid = process_at(wire, path);
   if (pid <= 0 || kill(pid, SIGTERM) != 0)
     return error_set(err, STATUS_FAILED, "a process that keeps a model does not answer, and cannot be ended");
   kill(pid, SIGCONT); /* a stopped process handles SIGTERM after this */
@@ -135,7 +137,7 @@ static Status end_silent(Wire *wire, const char *path, Error *err) {
 static Status await_end(Wire *wire, const char *path, Error *err) {
   WireState state;
   KeepReply reply = KEEP_REPLIED;
-  while (reply == KEEP_REPLIED && !keep_await_end(wire, 1000)) {
+  while ((reply == KEEP_REPLIED || reply == KEEP_IS_OTHER) && !keep_await_end(wire, 1000)) {
     if (interrupt_came()) return error_set(err, STATUS_INTERRUPTED, "interrupted");
     TRY(keep_tell(wire, WIRE_LOOK, NULL, &state, &reply, err));
   }
@@ -151,6 +153,11 @@ static Status end(void *user, const char *path, int socket, Error *err) {
   *(int *)user += reply != KEEP_ENDS;
   if (reply == KEEP_IS_SILENT) return end_silent(&wire, path, err);
   if (reply == KEEP_ENDS) return STATUS_OK;
+  if (reply == KEEP_IS_OTHER) {
+    snprintf(state.model, sizeof state.model, "another version of auk");
+    state.pid = process_at(&wire, path);
+    state.n_running = 0;
+  }
   if (state.n_running)
     print_note("%s: process %d ends after %d answer%s that it is making", state.model, state.pid,
                state.n_running, state.n_running == 1 ? "" : "s");

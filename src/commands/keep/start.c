@@ -133,10 +133,11 @@ Status keep_tell(Wire *wire, WireKind kind, const WireStop *stop, WireState *sta
   Status status = wire_await(wire, &kind_of_reply, &body, &size, &came, &silent, err);
   if (silent) *reply = KEEP_IS_SILENT;
   if (silent) return STATUS_OK;
-  if (status || !came || kind_of_reply != WIRE_STATE || size != sizeof *state) return status;
+  if (status || !came || kind_of_reply != WIRE_STATE) return status;
+  *reply = size == sizeof *state ? KEEP_REPLIED : KEEP_IS_OTHER;
+  if (*reply == KEEP_IS_OTHER) return STATUS_OK;
   memcpy(state, body, sizeof *state);
   state->model[sizeof state->model - 1] = state->backend[sizeof state->backend - 1] = 0;
-  *reply = KEEP_REPLIED;
   return STATUS_OK;
 }
 

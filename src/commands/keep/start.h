@@ -28,8 +28,9 @@ typedef Status KeepVisit(void *user, const char *path, int socket, Error *err);
 /* Calls visit() for each holder of this user, with a connection that visit() closes; socket -1: the holder's
  * queue of connections is full. Removes names of sockets without a listener. */
 Status keep_each(KeepVisit *visit, void *user, Error *err);
-/* How a holder answers: with its state, by the end of the connection, or not at all (watch.h). */
-typedef enum { KEEP_REPLIED, KEEP_ENDS, KEEP_IS_SILENT } KeepReply;
+/* How a holder answers: with its state, by the end of the connection, not at all (watch.h), or with a state
+ * that only another version of auk can read. */
+typedef enum { KEEP_REPLIED, KEEP_ENDS, KEEP_IS_SILENT, KEEP_IS_OTHER } KeepReply;
 /* Asks a holder, on a connection, for its state (WIRE_LOOK) or to stop; *state is valid if the holder
  * replied. Without a connection (socket -1) the holder is silent. */
 Status keep_tell(Wire *wire, WireKind kind, const WireStop *stop, WireState *state, KeepReply *reply,

@@ -3,7 +3,7 @@
  *
  *   WireHead | body [head.size]      a body is structs and arrays as they are in memory, since the key
  *                                    (place.h) makes sure that both processes are of one build; LOOK and
- *                                    STOP need no key, but keep_tell() ignores a STATE of another size
+ *                                    STOP need no key, but a STATE of another size cannot be read
  *
  *   a client                          the holder
  *   HELLO key                    ->

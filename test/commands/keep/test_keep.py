@@ -12,14 +12,16 @@ import random
 import re
 import shutil
 import signal
+import socket
 import subprocess
 import sys
 import tempfile
+import threading
 import time
 
 import pytest
 
-from keeper import LIMIT_S, STATE, STOP, Keeper, connect, is_there, message, reply
+from keeper import LIMIT_S, LOOK, STATE, STOP, Keeper, connect, is_there, message, reply
 
 N_CALLS = int(os.environ.get("AUK_KEEP_CALLS", "30"))
 SEED = int(os.environ.get("AUK_KEEP_SEED", "20261122"))
@@ -240,6 +242,37 @@ def test_it_ends_when_told(keeper):
     assert keeper.list() == []
     keeper.wait_for(lambda: not is_there(kept["pid"]))  # it closes its socket, and then ends
     assert b"no model is kept" in keeper.run("keep", "--stop").stderr
+
+
+@pytest.fixture
+def other_version(keeper):
+    """A process of another version of auk, whose state has another size: this one."""
+    os.mkdir(os.path.join(keeper.folder, "auk"), 0o700)
+    with socket.socket(socket.AF_UNIX) as listener:
+        listener.bind(os.path.join(keeper.folder, "auk", "0123456789abcdef.sock"))
+        listener.listen()
+
+        def serve():
+            kind = LOOK
+            while kind == LOOK:
+                with listener.accept()[0] as connection:
+                    kind = reply(connection)
+                    connection.sendall(message(STATE, bytes(100)))
+            listener.close()
+
+        thread = threading.Thread(target=serve)
+        thread.start()
+        yield
+        thread.join(LIMIT_S)
+
+
+def test_a_process_of_another_version_is_shown_and_ended(keeper, other_version):
+    assert keeper.list() == [{"model": None, "pid": os.getpid(), "other_version": True}]
+    shown = keeper.run("keep").stdout.decode().splitlines()
+    assert shown[1:] == [f"{os.getpid():9}  is of another version of auk (auk keep --stop ends it)"]
+    stopped = keeper.run("keep", "--stop")
+    assert stopped.stderr.decode() == f"auk: another version of auk: process {os.getpid()} has ended\n"
+    assert keeper.list() == []
 
 
 def test_a_stale_socket_is_none(keeper):
