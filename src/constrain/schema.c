@@ -235,12 +235,24 @@ static Status compile_all(SchemaSet *set, Error *err) {
   return make_all(set, err);
 }
 
+/* Refuses the object around a schema that OpenAI's response_format has: none of its members is a keyword, so
+ * any JSON would fit it. */
+static Status check_is_bare(const Json *tree, Error *err) {
+  if (!json_is_object(json_member(tree, "schema")) || !json_is_string(json_member(tree, "name")) ||
+      json_member(tree, "type") || json_member(tree, "properties"))
+    return STATUS_OK;
+  return error_set(err, STATUS_USAGE,
+                   "this is a name with a schema, as in OpenAI's response_format: the schema is its member "
+                   "\"schema\" (jq .schema)");
+}
+
 Status schema_open(const char *name, const char *text, size_t size, SchemaOptions options, SchemaSet *set,
                    Error *err) {
   *set = (SchemaSet){.options = options};
   Status status = json_parse(name, STATUS_USAGE, text, size, NULL, 0, &set->tree, err);
   Error inner;
-  if (status == STATUS_OK && (status = compile_all(set, &inner)) != STATUS_OK)
+  if (status == STATUS_OK && ((status = check_is_bare(set->tree, &inner)) != STATUS_OK ||
+                              (status = compile_all(set, &inner)) != STATUS_OK))
     error_set(err, status, "%s: %s", name, inner.text);
   if (status != STATUS_OK) schema_close(set);
   return status;
