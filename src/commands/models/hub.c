@@ -309,12 +309,26 @@ static Status refuse(const char *text, const HubName *name, const char *hub, Err
                    text, hub, fetch_text(name).text);
 }
 
+/* True for a name with a tag, as ollama and llama.cpp have them: qwen3:8b, OWNER/NAME:Q4_K_M. */
+static bool has_tag(const char *text) {
+  const char *colon = strchr(text, ':');
+  char before[MAX_NAME + 1];
+  if (!colon || colon - text > MAX_NAME) return false;
+  snprintf(before, sizeof before, "%.*s", (int)(colon - text), text);
+  return hub_is_name(before);
+}
+
 Status hub_check_found(const char *text, const char *path, Error *err) {
   HubName name;
   if (strcmp(text, path) != 0 || file_exists(text)) return STATUS_OK;
   if (strstr(text, "://"))
     return error_set(err, STATUS_MODEL,
                      "%s: no URL is a model: a directory is, a file or a name, such as " HUB_EXAMPLE, text);
+  if (has_tag(text))
+    return error_set(err, STATUS_MODEL,
+                     "%s: names of models have no tag here: they are Hugging Face's, such as " HUB_EXAMPLE
+                     " (auk models lists those that are here, auk get NAME fetches one)",
+                     text);
   if (!read_name(text, &name)) return STATUS_OK;
   OWNED(mem_release) char *hub = NULL;
   TRY(hub_directory(&hub, err));
