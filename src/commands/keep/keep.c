@@ -69,7 +69,7 @@ static Status put_line(List *list, const WireState *s, Error *err) {
   return buffer_append(list->out, "\n", 1, err);
 }
 
-/* The pid of a process whose state is not known, or that has not even accepted the connection; 0: not known. */
+/* The pid of a process that does not say it, or has not even accepted the connection; 0: not known. */
 static pid_t process_at(const Wire *wire, const char *path) {
   pid_t pid = 0;
   if (wire->socket < 0) return keep_holder(path);

@@ -10,13 +10,13 @@
 Status keep_asked(const AssistantFlags *flags, int *seconds, Error *err);
 
 /* Finds the holder of this model, with n_ctx tokens of context or more (0: any; or WHOLE_CONTEXT of wire.h),
- * and sets its keep time (-1: unchanged). *remote is NULL if there is no such holder. *silent: the failure is that the holder does not
- * answer. */
+ * and sets its keep time (-1: unchanged). *remote is NULL if there is no such holder. *silent: the failure is
+ * that the holder does not answer. */
 Status keep_find(const AssistantFlags *flags, const Model *model, int n_ctx, int seconds, Remote **remote,
                  bool *silent, Error *err);
 /* Starts a holder, unless there is one or another process starts it, and waits until it is ready. If the new
- * holder fails, the error is the one that it reports. `place` names the model; n_ctx as in
- * keep_find(). */
+ * holder fails, the error is the one that it reports. `place` names the model; n_ctx is
+ * as in keep_find(). */
 Status keep_start(const AssistantFlags *flags, const ModelPlace *place, const Model *model, int n_ctx,
                   int seconds, Remote **remote, Error *err);
 

@@ -10,8 +10,8 @@
  * rename() cannot replace a directory that is not empty. So only one process can move its own directory to
  * taken/00000012. Only one can take the block over, by renaming the file OWNER there. Clocks are not
  * compared: a process is dead if it removed its file, or if its number has not changed for --lease seconds of
- * the observer's time (the longer --lease of the two counts). It may live after all (it was stopped, or its network was). Then it finds its block
- * taken over and drops the results: done/00000012 is never replaced. */
+ * the observer's time (the longer --lease of the two counts). It may live after all (it was stopped, or its
+ * network was). Then it finds its block taken over and drops the results: done/00000012 is never replaced. */
 #pragma once
 
 #include "commands/map/map_resume.h"

@@ -503,7 +503,7 @@ def test_a_chat_goes_on_where_it_ended(keeper):
 
 @pytest.fixture
 def on_a_terminal(keeper):
-    """on_a_terminal(argument, ...): a call of which the first words are on its terminal, and whose process is killed."""
+    """on_a_terminal(argument, ...): a call whose first words are on its terminal, and whose process is killed."""
     terminals = []
 
     def begin(*arguments, line=""):
