@@ -105,9 +105,9 @@ def test_json_records_give_their_members(map_run, one):
     assert [record.get("id") for record in found] == ["a\u00e9", 7, None]
     assert found[0]["text"] == one("Tim saw 2 {who}")
     assert found[1]["text"] == one('Lily saw [1, "x"] {who}')
-    assert found[2]["error"] == "the record has no member who"
+    assert found[2]["error"] == "the record is no object, expected a JSON object on each line"
     assert got.stderr.decode().splitlines() == [
-        "auk: standard input:4: the record has no member who",  # the empty line counts as a line
+        f"auk: standard input:4: {found[2]['error']}",  # the empty line counts as a line
         "auk: 1 of 3 records are errors",
     ]
 
