@@ -442,28 +442,35 @@ static const Example *example_of(Machine *m, Lang keys, uint32_t n) {
   return made;
 }
 
-/* The Closing of the frame after a member with a new key of `keys` that no keyword of any schema names. Named
- * keys may have another effect. *named gets those with which a member may begin, and *best the best Closing
- * after one of them, if it is better than *best. */
-static Closing with_other_key(Machine *m, const Frame *frame, Lang keys, Lang *named, Closing *best) {
+/* What the frame can do after a member with a new key of a language. Named keys are those that a keyword of
+ * any schema names: they may have another effect than the rest. */
+typedef struct {
+  Closing unnamed, named; /* the Closing after a key that is not named; the best after named ones */
+  Lang may_begin;         /* the named keys with which a member may begin */
+} OtherKeys;
+
+static OtherKeys with_other_keys(Machine *m, const Frame *frame, Lang keys) {
   Langs *l = &m->set->langs;
+  OtherKeys after = {CLOSE_NEVER, CLOSE_NEVER, LANG_NONE};
   char key[24];
   for (int i = 0; keys == lang_any_text(l); i++) {
     const size_t size = (size_t)snprintf(key, sizeof key, "%d", i);
     if (schema_key(m->set, key, size, false) == UINT32_MAX && !frame_has_had(frame, key, size))
-      return with_member(m, frame, key, size);
+      return (OtherKeys){with_member(m, frame, key, size), CLOSE_NEVER, LANG_NONE};
   }
   for (uint32_t n = 0; n < MAX_NAMED; n++) {
     const Example *example = example_of(m, keys, n);
-    if (!example) return CLOSE_NEVER;
+    if (!example) return after;
     if (frame_has_had(frame, example->bytes, example->size)) continue;
     const bool is_named = schema_key(m->set, example->bytes, example->size, false) != UINT32_MAX;
     const Closing closing = with_member(m, frame, example->bytes, example->size);
-    if (!is_named) return closing;
-    if (closing != CLOSE_NEVER) *named = lang_or(l, *named, lang_literal(l, example->bytes, example->size));
-    *best = better(*best, closing);
+    if (!is_named) return (OtherKeys){closing, after.named, after.may_begin};
+    if (closing != CLOSE_NEVER)
+      after.may_begin = lang_or(l, after.may_begin, lang_literal(l, example->bytes, example->size));
+    after.named = better(after.named, closing);
   }
-  return CLOSE_UNSURE;
+  after.unnamed = CLOSE_UNSURE;
+  return after;
 }
 
 /* The frame with an order for its keys, in which the search tries them. */
@@ -505,8 +512,8 @@ static Closing search_object(Machine *m, const Frame *frame) {
     if (key_order_rank(frame->order, found.keys[i]) > order->count)
       best = better(best, with_key(m, frame, found.keys[i]));
   for (uint32_t cell = 0; found.wants_more && cell < 1u << found.n_langs && best != CLOSE_SURE; cell++) {
-    Lang named = LANG_NONE;
-    best = better(best, with_other_key(m, frame, cell_lang(m, &found, cell, LANG_ALL), &named, &best));
+    const OtherKeys after = with_other_keys(m, frame, cell_lang(m, &found, cell, LANG_ALL));
+    best = better(best, better(after.unnamed, after.named));
   }
   return best;
 }
@@ -524,11 +531,10 @@ static Lang unnamed_keys(Machine *m, const Frame *frame, const Mentioned *found,
   for (uint32_t cell = 0; cell < 1u << found->n_langs; cell++) {
     const Lang within = cell_lang(m, found, cell, unnamed);
     if (!lang_is_alive(l, within)) continue;
-    Lang named = LANG_NONE;
-    Closing best = CLOSE_NEVER;
-    const bool may = with_other_key(m, frame, within, &named, &best) != CLOSE_NEVER;
+    const OtherKeys after = with_other_keys(m, frame, within);
+    const bool may = after.unnamed != CLOSE_NEVER;
     *all &= may;
-    made = lang_or(l, made, may ? within : named);
+    made = lang_or(l, made, may ? within : after.may_begin);
   }
   return *all ? keys : made;
 }
