@@ -173,10 +173,7 @@ static Status open_kernel(const BackendModel *loaded, const StepPlan *plan, Step
                      .taps = taps,
                      .several = several,
                      .screen = loaded->screen};
-  for (int i = 0; i < config->n_layers && i < 64; i++) {
-    const int window = config_layer(config, i).window;
-    if (window > 0) model.window = window, model.windows |= UINT64_C(1) << i;
-  }
+  model.windows = step_windows(config, &model.window);
   TRY(cuda_status(cudaMalloc(memory, step_bytes(&plan->shape, plan->tokens)), "no memory for fused steps",
                   err));
   return step_open(&model, plan, *memory, loaded->stream, step, err);

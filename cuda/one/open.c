@@ -159,7 +159,7 @@ static size_t lay_out(BackendState *s, const ModelConfig *c, bool separate_gate_
   const size_t n_ring = most(2 * state_sequences(o), STATE_RING);
   Buffers *m = &memory->device;
 #define LIVE(first, last) buffers_live(m, OP_##first, OP_##last);
-#define ZEROS(when)       m->zeros = (when);
+#define ZEROS             m->zeros = true;
 #define PINNED            m = &memory->pinned;
 #define BUFFER(type, member, n, width)                                                                       \
   buffers_take(m, &s->member, (size_t)(n), (size_t)(width), sizeof(type));
@@ -180,7 +180,8 @@ static Status place_layers(BackendState *s, Error *err) {
     if (s->options.target)
       memcpy(s->layers[i].cache, s->options.target->layers[from].cache, sizeof s->layers[i].cache);
     for (CachePart part = 0; part < CACHE_PARTS && !s->options.target; part++)
-      s->layers[i].cache[part] = s->cache[part] + state_part_before(c, &s->options, from, part);
+      s->layers[i].cache[part] = (part < INDEX_KEYS ? s->cache[part] : s->index_cache[part - INDEX_KEYS]) +
+                                 state_part_before(c, &s->options, from, part);
     if (state_keys_are_values(c)) s->layers[i].cache[VALUES] = s->layers[i].cache[KEYS];
   }
   return STATUS_OK;

@@ -74,12 +74,14 @@ static const char *unsupported_delta(const Model *model, int layer) {
   return l->delta_qkv.bias.data || l->delta_z.bias.data ? "a bias of the delta rule" : NULL;
 }
 
-/* The window of the last layer that has one; 0: no layer has one. */
-static int window_of(const ModelConfig *c) {
-  int window = 0;
-  for (int i = 0; i < c->n_layers; i++)
-    if (config_layer(c, i).window > 0) window = config_layer(c, i).window;
-  return window;
+uint64_t step_windows(const ModelConfig *c, int *window) {
+  uint64_t layers = 0;
+  *window = 0;
+  for (int i = 0; i < c->n_layers && i < STEP_HYBRID_LAYERS; i++) {
+    const LayerConfig own = config_layer(c, i);
+    if (own.window > 0) *window = own.window, layers |= UINT64_C(1) << i;
+  }
+  return layers;
 }
 
 /* Names a property of a layer with varied experts (plan.h) for which there is no kernel, or NULL. */
@@ -88,7 +90,9 @@ static const char *unsupported_varied(const Model *model, int layer) {
   const ModelLayer *l = &model->layers[layer];
   const LayerConfig own = config_layer(c, layer);
   if (own.chunk > 0) return "attention in chunks";
-  if (own.window > 0 && own.window != window_of(c)) return "windows of different sizes";
+  int window;
+  step_windows(c, &window);
+  if (own.window > 0 && own.window != window) return "windows of different sizes";
   if (!c->attn_sinks || own.no_sinks) return "clamped experts without sinks of attention";
   for (int which = 0; which < expert_linear(1, 0); which++)
     if (layer_linear_exists(c, layer, which) && !layer_linear(l, which)->bias.data)

@@ -20,3 +20,6 @@ Status step_supports_config(const ModelConfig *config, Error *err);
 StepShape step_shape(const ModelConfig *config);
 int step_group(const Model *model);
 int step_attn_group(const Model *model);
+
+/* StepModel.windows, the layers that have a window, and *window, the window of the last one; 0: none has. */
+uint64_t step_windows(const ModelConfig *config, int *window);
