@@ -232,8 +232,7 @@ Status cuda_draft_embed(BackendState *s, TokenRange span, int layer, Error *err)
   else
     TRY(ops_embed(m->embedding, m->embedding_type, c->hidden, m->embedding_stride, s->rows.ids, span.n_tokens,
                   (float)c->embedding_scale, s->x, m->stream, err));
-  TRY(rows_rope_table(s, span, ROPE_GLOBAL, err));
-  return s->rope_tables[ROPE_LOCAL] ? rows_rope_table(s, span, ROPE_LOCAL, err) : STATUS_OK;
+  return rows_rope_tables(s, span, err);
 }
 
 /* The part of draft_context() that a graph can replay: it reads positions from device memory. */
@@ -242,7 +241,7 @@ static Status append_context(BackendState *s, TokenRange span, Error *err) {
   const ModelConfig *c = &m->model->config;
   const int n = span.n_tokens;
   const float eps = (float)(c->norm_eps / (STATES_DIVISOR * STATES_DIVISOR)); /* of the divided numbers */
-  TRY(rows_rope_table(s, span, ROPE_GLOBAL, err));
+  TRY(rows_rope_tables(s, span, err));
   TRY(make_states(s, n, span.states, STATES_DIVISOR, err));
   TRY(ops_rms_norm(s->x, m->draft_state_norm, eps, c->hidden, n, s->h, s->h_stride, m->stream, err));
   for (int layer = 0; layer < c->n_layers; layer++) {

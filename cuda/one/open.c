@@ -131,6 +131,7 @@ static size_t lay_out(BackendState *s, const ModelConfig *c, bool separate_gate_
   s->h_stride = padded_row(draft->kind == DRAFT_EAGLE3 ? 2 * c->hidden : c->hidden);
   s->projection_stride = padded_row(sizes.projections);
   s->expert_stride = expert_row(c);
+  s->host_rows = host.n;
   const size_t chunk = (size_t)o->max_chunk, rows = (size_t)o->max_logit_rows;
   const bool own_norms = c->experts.norms == EXPERTS_OWN_NORMS, own_input = own_norms || experts.scales_input,
              wide = experts.n_experts > 0 && (c->parallel || norms_have_biases(c)),

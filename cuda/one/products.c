@@ -26,15 +26,6 @@ bool products_on_cpu(const BackendModel *m, const DeviceLinear *w, int n_rows) {
   return w->host && n_rows <= most_cpu_rows(m, w);
 }
 
-int products_cpu_rows(const BackendModel *m) {
-  int most = 0;
-  for (int i = 0; i < m->n_host; i++) {
-    const int rows = most_cpu_rows(m, m->host[i].to);
-    if (most < rows) most = rows;
-  }
-  return most;
-}
-
 bool products_stream(const BackendModel *m, int n_rows) {
   for (int i = 0; i < m->n_host; i++)
     if (!products_on_cpu(m, m->host[i].to, n_rows)) return true;
@@ -191,7 +182,6 @@ HostRows products_host_rows(const BackendModel *m, int max_chunk) {
 
 Status products_open(BackendState *s, Error *err) {
   const BackendModel *m = s->loaded;
-  s->host_rows = products_host_rows(m, s->options.max_chunk).n;
   if (m->n_host == 0) return STATUS_OK;
   return NEW(s->host_calls, (size_t)m->n_host * (size_t)s->host_rows, "calls of the CPU", err);
 }

@@ -14,9 +14,6 @@
  * Measured on a host of 16 cores (LOG.md, "Weights on the host"). */
 enum { STREAM_ROWS = 4, STREAM_EXPERT_ROWS = 8, MOST_CPU_ROWS = 256 };
 
-/* Most rows that the CPU multiplies at once. */
-int products_cpu_rows(const BackendModel *m);
-
 /* True if a step of n_rows rows streams weights; such a step cannot be captured as a graph. */
 bool products_stream(const BackendModel *m, int n_rows);
 
@@ -51,13 +48,14 @@ bool products_on_cpu(const BackendModel *m, const DeviceLinear *weights, int n_r
 Status products_sum_experts(BackendState *s, const DeviceExperts *experts, const void *x, int x_stride,
                             int n_tokens, bool add, float *to, Error *err);
 
-/* Sizes that a session's calls of the CPU need: the most rows of a call, and the most numbers of x and y. */
+/* Sizes that calls of the CPU need in steps of at most max_chunk rows: the most rows of a call, and the most
+ * numbers of x and y. */
 typedef struct {
   int n;
   size_t x, y;
 } HostRows;
 /* Zeros if all weights are on the device; m may be NULL, for a model that is not loaded. */
 HostRows products_host_rows(const BackendModel *m, int max_chunk);
-/* The arguments of calls of the CPU. Close also after a failure. */
+/* The arguments of calls of the CPU. PRECOND s->host_rows is set. Close also after a failure. */
 Status products_open(BackendState *s, Error *err);
 void products_close(BackendState *s);

@@ -56,9 +56,13 @@ RopeAngles rows_rope_angles(const BackendState *s, TokenRange span, LayerRope wh
                       .is_long = by_row ? s->rows.is_long : NULL};
 }
 
-Status rows_rope_table(BackendState *s, TokenRange span, LayerRope which, Error *err) {
-  const RopeAngles angles = rows_rope_angles(s, span, which);
-  return ops_rope_table(&angles, rows_of(s, span), s->rope_tables[which], s->loaded->stream, err);
+Status rows_rope_tables(BackendState *s, TokenRange span, Error *err) {
+  for (LayerRope which = ROPE_GLOBAL; which <= ROPE_LOCAL; which++) {
+    const RopeAngles angles = rows_rope_angles(s, span, which);
+    if (s->rope_tables[which])
+      TRY(ops_rope_table(&angles, rows_of(s, span), s->rope_tables[which], s->loaded->stream, err));
+  }
+  return STATUS_OK;
 }
 
 /* Where q begins in the projections of a layer with attention. */

@@ -20,8 +20,8 @@ Status rows_set(BackendState *s, TokenRange span, Error *err);
 /* A rope's angles at the step's positions. Long texts (LongRoPE) have a global rope of their own. */
 RopeAngles rows_rope_angles(const BackendState *s, TokenRange span, LayerRope which);
 
-/* Fills the step's table of the rope's angles. */
-Status rows_rope_table(BackendState *s, TokenRange span, LayerRope which, Error *err);
+/* Fills the step's tables of angles, one for each rope that the model has. */
+Status rows_rope_tables(BackendState *s, TokenRange span, Error *err);
 
 /* The norm of x and the matmul qkv. *done: the matmul's epilogue also does what rows_append() does. That
  * depends on the layer, the cache's type and the number of rows. */

@@ -90,8 +90,8 @@ struct BackendState {
   int host_rows;           /* HostRows.n */
   float *streams;          /* of the step: all_streams or spare_streams */
   bool streams_pending;    /* x has not been added to the streams yet */
-  NgramCall *ngram_calls;  /* [layers with n-grams][max_chunk] read_rows()'s argument for 1, 2 .. rows */
-  NgramHash *ngram_hashes; /* [layers with n-grams] */
+  NgramCall *ngram_calls;  /* [n_layers][max_chunk] read_rows()'s argument for 1, 2 .. rows */
+  NgramHash *ngram_hashes; /* [n_layers] zeros in layers without n-grams */
   bool selects;            /* index_selects() of the step that is being enqueued */
   FusedStep *fused;        /* runs steps of few tokens as one kernel; or NULL */
   /* q, a and g have no stride here: their rows are as wide as the layer's sizes say. */

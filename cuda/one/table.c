@@ -94,7 +94,8 @@ static Status open_model(BackendModel *loaded, const BackendOptions *options, Er
   if (options->decode_step == DECODE_FUSED)
     return error_set(err, STATUS_FAILED, "--decode-step cluster needs all weights on the GPU");
   loaded->decode_step = DECODE_KERNELS;
-  return cpu_products_open(loaded->model, options->n_threads, products_cpu_rows(loaded), &loaded->cpu, err);
+  const int n_rows = products_host_rows(loaded, MOST_CPU_ROWS).n;
+  return cpu_products_open(loaded->model, options->n_threads, n_rows, &loaded->cpu, err);
 }
 
 RELEASE_BY(unload, BackendModel, cuda_unload)
@@ -340,8 +341,7 @@ static Status cuda_embed(BackendState *s, TokenRange span, int layer, Error *err
   if (c->per_layer_width > 0) TRY(make_layer_inputs(s, n_rows, err));
   if (c->streams.n > 0) TRY(streams_begin(s, n_rows, err));
   if (c->altup.n > 0) TRY(altup_begin(s, n_rows, err));
-  TRY(rows_rope_table(s, span, ROPE_GLOBAL, err));
-  return s->rope_tables[ROPE_LOCAL] ? rows_rope_table(s, span, ROPE_LOCAL, err) : STATUS_OK;
+  return rows_rope_tables(s, span, err);
 }
 
 static Status cuda_norm_qkv_rope_append(BackendState *s, TokenRange span, int layer, Error *err) {

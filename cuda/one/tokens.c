@@ -20,21 +20,18 @@ Status tokens_read_logits(BackendState *s, int row, float *out, Error *err) {
   return STATUS_OK;
 }
 
-/* Copies the host sampler's counts of seen tokens to the device, unless the device's counts are up to date.
- * Picks do not outdate them: with penalties the device counts its own picks, also those that the host has not
- * read yet (n_enqueued - n_taken). */
-static Status sync_notes(BackendState *s, const Sampler *sampler, Error *err) {
-  if (!sampler_has_penalties(sampler)) {
-    s->notes_version = UINT64_MAX;
-    return STATUS_OK;
-  }
-  const uint64_t version = sampler_version(sampler) + (s->n_enqueued - s->n_taken);
-  const bool same = s->notes_version == version;
-  s->notes_version = version + 1;
-  if (same) return STATUS_OK;
+/* Copies the host sampler's counts of seen tokens to the device, unless the device's counts, *version, are up
+ * to date. Picks do not outdate them: with penalties the device counts its own picks, also the n_unread that
+ * the host has not read yet. *version becomes the sampler's version once it has counted just this pick. */
+static Status sync_notes(BackendState *s, int sequence, const Sampler *sampler, uint64_t n_unread,
+                         uint64_t *version, Error *err) {
+  const uint64_t now = sampler_version(sampler) + n_unread;
+  const bool counts = sampler_has_penalties(sampler), same = *version == now;
+  *version = counts ? now + 1 : UINT64_MAX;
+  if (!counts || same) return STATUS_OK;
   TRY(state_wait(s, err)); /* the last copy may still read the staging memory */
   sampler_token_counts(sampler, s->staging);
-  return device_sampler_set_notes(s->sampler, 0, s->staging, s->loaded->stream, err);
+  return device_sampler_set_notes(s->sampler, sequence, s->staging, s->loaded->stream, err);
 }
 
 /* Copies the mask of the next pick to the device. */
@@ -230,7 +227,7 @@ Status tokens_pick(BackendState *s, const Sampler *sampler, int row, bool waits,
   s->n_wanted = best_wanted(sampler);
   if (row == 0 && s->has_best && s->n_wanted == 1) return pick_best(s, waits, err);
   TRY(tokens_gather(s, sampler, err));
-  TRY(sync_notes(s, sampler, err));
+  TRY(sync_notes(s, 0, sampler, s->n_enqueued - s->n_taken, &s->notes_version, err));
   TRY(sync_mask(s, sampler, err));
   const float *logits = s->logits + (size_t)row * (size_t)s->loaded->model->config.vocab_size;
   TRY(device_sampler_pick(s->sampler, sampler_settings(sampler), sampler_draws(sampler), logits, s->rows.ids,
@@ -278,22 +275,6 @@ const double *tokens_row_costs(const BackendModel *loaded) {
 }
 
 /* --- several sequences */
-
-/* Copies the host sampler's counts of seen tokens to the device, unless the device has the same counts. With
- * penalties the device counts its own picks. */
-static Status sync_row_notes(BackendState *s, int sequence, const Sampler *sampler, Error *err) {
-  uint64_t *version = &s->row_versions[sequence];
-  if (!sampler_has_penalties(sampler)) {
-    *version = UINT64_MAX;
-    return STATUS_OK;
-  }
-  const bool same = *version == sampler_version(sampler);
-  *version = sampler_version(sampler) + 1; /* the sampler's version once it has counted just this pick */
-  if (same) return STATUS_OK;
-  TRY(state_wait(s, err)); /* the last copy may still read the staging memory */
-  sampler_token_counts(sampler, s->staging);
-  return device_sampler_set_notes(s->sampler, sequence, s->staging, s->loaded->stream, err);
-}
 
 /* Copies the masks in one piece. PRECOND the picks of the step before are complete. */
 static Status copy_masks(BackendState *s, const RowPick *picks, Sampler *const *samplers, int n, Error *err) {
@@ -347,7 +328,7 @@ Status tokens_pick_rows(BackendState *s, Sampler *const *samplers, Error *err) {
   if (list->n == 0) return STATUS_OK;
   for (int i = 0; i < list->n; i++) {
     RowPick *pick = &list->picks[i];
-    TRY(sync_row_notes(s, pick->sequence, samplers[pick->row], err));
+    TRY(sync_notes(s, pick->sequence, samplers[pick->row], 0, &s->row_versions[pick->sequence], err));
     pick->slot = &list->slots[i];
     pick->slot->kind = SAMPLED_NOTHING;
   }

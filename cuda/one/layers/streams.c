@@ -25,27 +25,16 @@ static size_t row_of_streams(const ModelConfig *c) {
   return (size_t)c->streams.n * (size_t)c->hidden;
 }
 
-static int count_ngram_layers(const ModelConfig *c) {
-  int n = 0;
-  for (int i = 0; i < c->n_layers; i++) n += config_layer(c, i).ngrams > 0;
-  return n;
-}
-
 Status streams_open(BackendState *s, Error *err) {
   const ModelConfig *c = &s->loaded->model->config;
-  const size_t chunk = (size_t)s->options.max_chunk, n_layers = (size_t)count_ngram_layers(c);
-  if (n_layers == 0) return STATUS_OK;
+  const size_t chunk = (size_t)s->options.max_chunk, n_layers = (size_t)c->n_layers;
+  if (c->ngrams.longest == 0) return STATUS_OK;
   for (size_t i = 0; s->loaded->model->dummy && i < chunk * (size_t)c->ngrams.width; i++)
     s->host_ngram_rows[i] = (float)(i * 37 % 101) / 50 - 1; /* a dummy model has no table: made-up numbers */
   TRY(NEW(s->ngram_calls, n_layers * chunk, "session", err));
   TRY(NEW(s->ngram_hashes, n_layers, "session", err));
-  for (int i = 0; i < c->n_layers; i++) {
-    const size_t index = (size_t)config_layer(c, i).ngrams - 1;
-    if (!config_layer(c, i).ngrams) continue;
-    ngram_hash(c, i, &s->ngram_hashes[index]);
-    for (size_t row = 0; row < chunk; row++)
-      s->ngram_calls[index * chunk + row] = (NgramCall){s, i, (int)row + 1};
-  }
+  for (int i = 0; i < c->n_layers; i++)
+    if (config_layer(c, i).ngrams) ngram_hash(c, i, &s->ngram_hashes[i]);
   return STATUS_OK;
 }
 
@@ -212,7 +201,7 @@ static void read_rows(void *user) {
   const BackendState *s = call->state;
   const ModelConfig *c = &s->loaded->model->config;
   const NgramConfig *n = &c->ngrams;
-  const NgramHash *hash = &s->ngram_hashes[config_layer(c, call->layer).ngrams - 1];
+  const NgramHash *hash = &s->ngram_hashes[call->layer];
   const ModelLayer *table = &s->loaded->model->layers[call->layer];
   if (s->loaded->model->dummy) return;
 #pragma omp parallel for if (call->n_rows > 4) num_threads(s->loaded->n_threads) /* a row can need the disk */
@@ -241,11 +230,11 @@ static Ngrams ngrams_of(const BackendState *s, TokenRange span, int layer) {
 /* ngram_inputs = the table's rows for the step's tokens. */
 static Status fetch_rows(BackendState *s, TokenRange span, int layer, int n_rows, Error *err) {
   const ModelConfig *c = &s->loaded->model->config;
-  const size_t index = (size_t)(config_layer(c, layer).ngrams - 1);
   const int width = c->ngrams.width;
   cudaStream_t stream = s->loaded->stream;
-  NgramCall *call = &s->ngram_calls[index * (size_t)s->options.max_chunk + (size_t)n_rows - 1];
+  NgramCall *call = &s->ngram_calls[(size_t)layer * (size_t)s->options.max_chunk + (size_t)n_rows - 1];
   const Ngrams rows = ngrams_of(s, span, layer);
+  *call = (NgramCall){s, layer, n_rows};
   TRY(ops_ngram_tokens(&rows, n_rows, s->ngram_tokens, stream, err));
   TRY(cuda_status(cudaLaunchHostFunc(stream, read_rows, call), "cannot call the CPU", err));
   TRY(cuda_status(cudaMemcpyAsync(s->ngram_rows, s->host_ngram_rows,
