@@ -12,12 +12,6 @@
 #include "cuda/one/layers/streams.h"
 #include "cuda/one/products.h"
 
-static bool has_local_rope(const ModelConfig *c) {
-  for (int layer = 0; layer < c->n_layers; layer++)
-    if (config_layer(c, layer).rope == ROPE_LOCAL) return true;
-  return false;
-}
-
 static int attention_outputs(const ModelConfig *c, const LayerConfig *own) {
   if (c->latent.kv_rank > 0) return 0; /* latent_in has them */
   const int index = c->indexer.block > 0 ? (c->indexer.n_heads + 1) * c->indexer.head_dim : 0;
@@ -48,17 +42,18 @@ static ExpertConfig most_experts(const ModelConfig *c) {
 }
 
 /* The largest of each size over all layers: numbers of a row, but workspaces in bytes; `halves`: numbers in a
- * cache of keys that attention reads as fp16. */
+ * cache of keys that attention reads as fp16; `pairs`, by LayerRope: pairs that a rope rotates. */
 typedef struct {
   size_t heads, beside, intermediate, workspace, index_workspace, halves;
-  int projections;
+  int projections, pairs[2];
 } LargestSizes;
 
 static LargestSizes largest_sizes(const ModelConfig *c, const StateOptions *o, int unit_places) {
   const bool has_index = c->indexer.block > 0;
   LargestSizes sizes = {.heads = (size_t)padded_row(c->delta.n_value_heads * c->delta.value_dim),
                         .intermediate = (size_t)padded_row(c->per_layer_width),
-                        .projections = delta_outputs(&c->delta)};
+                        .projections = delta_outputs(&c->delta),
+                        .pairs = {c->rope.rotary_dim / 2}};
   if (c->conv.taps > 0) {
     sizes.heads = most(sizes.heads, (size_t)padded_row(c->conv.channels));
     if (sizes.projections < 3 * c->conv.channels) sizes.projections = 3 * c->conv.channels;
@@ -80,6 +75,7 @@ static LargestSizes largest_sizes(const ModelConfig *c, const StateOptions *o, i
     const int projections = attention_outputs(c, &own) + (own.delta_beside ? delta_outputs(&c->delta) : 0);
     if (own.delta_beside) sizes.beside = (size_t)padded_row(c->delta.n_value_heads * c->delta.value_dim);
     if (sizes.projections < projections) sizes.projections = projections;
+    if (own.rope == ROPE_LOCAL) sizes.pairs[ROPE_LOCAL] = c->local_rope.rotary_dim / 2;
   }
   return sizes;
 }
@@ -155,7 +151,6 @@ static size_t lay_out(BackendState *s, const ModelConfig *c, bool separate_gate_
                few_mixes = chunk < STREAMS_FEW_ROWS ? chunk : STREAMS_FEW_ROWS,
                ngram_rows = c->ngrams.longest > 0 ? chunk : 0;
   const size_t index_rows = c->indexer.block == 0 ? 0 : chunk < INDEX_ROWS ? chunk : INDEX_ROWS;
-  const int pairs[] = {c->rope.rotary_dim / 2, has_local_rope(c) ? c->local_rope.rotary_dim / 2 : 0};
   const size_t operands[PLANES_COUNT] = {(size_t)c->hidden, sizes.heads, sizes.intermediate};
   const size_t n_ring = most(2 * state_sequences(o), STATE_RING);
   Buffers *m = &memory->device;
@@ -172,9 +167,8 @@ static size_t lay_out(BackendState *s, const ModelConfig *c, bool separate_gate_
 }
 
 /* Notes where each layer's cache and recurrent state lie, for the operations of a step. */
-static Status place_layers(BackendState *s, Error *err) {
+static void place_layers(BackendState *s) {
   const ModelConfig *c = &s->loaded->model->config;
-  TRY(NEW(s->layers, (size_t)c->n_layers, "session", err));
   for (int i = 0; i < c->n_layers; i++) {
     const int from = config_layer(c, i).kv_layer;
     s->layers[i].recurrent = state_floats_before(c, s->options.states, i);
@@ -185,7 +179,6 @@ static Status place_layers(BackendState *s, Error *err) {
                                  state_part_before(c, &s->options, from, part);
     if (state_keys_are_values(c)) s->layers[i].cache[VALUES] = s->layers[i].cache[KEYS];
   }
-  return STATUS_OK;
 }
 
 /* Upper bound, before the weights are known: assumes separate gate and up, and a fused step unless
@@ -205,18 +198,12 @@ void state_close(BackendState *s) {
   step_graphs_close(&s->graphs);
   step_graphs_close(&s->draft_graphs);
   fused_close(s->fused);
-  products_close(s);
-  streams_close(s);
   sequences_close(&s->sequences);
   device_sampler_close(s->sampler);
   cudaFreeHost(s->pinned);
   cudaFree(s->memory);
-  free(s->layers);
-  free(s->row_versions);
-  for (int i = 0; i < 2; i++) {
-    free(s->row_picks[i].picks);
+  for (int i = 0; i < 2; i++)
     if (s->row_picks[i].made) cudaEventDestroy(s->row_picks[i].made);
-  }
   free(s);
 }
 
@@ -245,10 +232,9 @@ static Status open_sequences(BackendState *s, Error *err) {
   const size_t bytes = n_places * sizeof *places;
   TRY(cuda_status(cudaMemcpy(s->cache_places, places, bytes, cudaMemcpyHostToDevice), "cannot copy", err));
   const size_t n = (size_t)s->options.n_sequences;
-  TRY(NEW(s->row_versions, n, "session", err));
   for (int i = 0; i < 2; i++) {
     RowPicks *of = &s->row_picks[i];
-    TRY(NEW(of->picks, n, "session", err));
+    of->picks = s->picks + (size_t)i * n;
     of->slots = s->ring + (size_t)i * n;
     TRY(cuda_status(cudaEventCreateWithFlags(&of->made, cudaEventDisableTiming), "cannot make an event",
                     err));
@@ -311,13 +297,12 @@ Status state_open(BackendState *s, Error *err) {
   TRY(cuda_status(cudaHostAlloc(&s->pinned, pinned, cudaHostAllocMapped), "cannot pin memory", err));
   TRY(point(s, &memory, err));
   memset(s->pinned, 0, pinned);
-  TRY(place_layers(s, err));
+  place_layers(s);
+  streams_open(s);
   TRY(device_sampler_open(config->vocab_size, count_picks(options), &s->sampler, err));
   if (options->n_sequences > 0) TRY(open_sequences(s, err));
   const bool fused =
       loaded->decode_step == DECODE_FUSED || (loaded->decode_step == DECODE_AUTO && options->kv != KV_F32);
-  TRY(products_open(s, err));
-  TRY(streams_open(s, err));
   /* A fused step gives a row other bits than the kernels that compute it in a larger step. */
   if (fused && !options->invariant && options->states == STATES_F32)
     TRY(fused_open(loaded, options, s->taps, &s->fused, err));

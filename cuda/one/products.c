@@ -5,8 +5,6 @@
  *              as the session. */
 #include "cuda/one/products.h"
 
-#include <stdlib.h>
-
 #include "cuda/kernels/ops/host_rows.h"
 #include "cuda/kernels/ops/order.h"
 #include "cuda/kernels/ptx/device.h"
@@ -33,13 +31,6 @@ bool products_stream(const BackendModel *m, int n_rows) {
 }
 
 /* --- on the CPU */
-
-/* The argument of the host function multiply(), for one matrix and one number of rows. */
-struct HostCall {
-  const BackendState *s;
-  const HostMatrix *host;
-  int n_rows;
-};
 
 static int inputs_of(const DeviceLinear *w) {
   return cpu_products_stride(w->n_in);
@@ -178,14 +169,4 @@ HostRows products_host_rows(const BackendModel *m, int max_chunk) {
     if (most.y < y) most.y = y;
   }
   return most;
-}
-
-Status products_open(BackendState *s, Error *err) {
-  const BackendModel *m = s->loaded;
-  if (m->n_host == 0) return STATUS_OK;
-  return NEW(s->host_calls, (size_t)m->n_host * (size_t)s->host_rows, "calls of the CPU", err);
-}
-
-void products_close(BackendState *s) {
-  free(s->host_calls);
 }

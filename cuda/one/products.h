@@ -56,6 +56,3 @@ typedef struct {
 } HostRows;
 /* Zeros if all weights are on the device; m may be NULL, for a model that is not loaded. */
 HostRows products_host_rows(const BackendModel *m, int max_chunk);
-/* The arguments of calls of the CPU. PRECOND s->host_rows is set. Close also after a failure. */
-Status products_open(BackendState *s, Error *err);
-void products_close(BackendState *s);

@@ -66,8 +66,18 @@ typedef enum { READY_NONE, READY_IN_H, READY_IN_PLANES } ReadyInput;
  * normalised x, attention's output, the gated product. */
 typedef enum { PLANES_H, PLANES_A, PLANES_G, PLANES_COUNT } PlanesOf;
 
-typedef struct HostCall HostCall;   /* products.c */
-typedef struct NgramCall NgramCall; /* layers/streams.c */
+/* The argument of the host function multiply() of products.c, for one matrix and one number of rows. */
+typedef struct {
+  const BackendState *s;
+  const HostMatrix *host;
+  int n_rows;
+} HostCall;
+
+/* The argument of the host function read_rows() of layers/streams.c, for one layer and one number of rows. */
+typedef struct {
+  const BackendState *state;
+  int layer, n_rows;
+} NgramCall;
 
 typedef uint16_t Half; /* the bits of a number in fp16 */
 
@@ -82,18 +92,14 @@ struct BackendState {
 #define BUFFER(type, member, ...)         type *member;
 #define BUFFERS(type, member, count, ...) type *member[count];
 #include "cuda/one/buffers.def"
-  ExpertChoices choices;   /* of the last layer with experts */
-  StepRows rows;           /* of the step */
-  int unit_places;         /* the argument of attention_workspace_bytes() */
-  LayerPlace *layers;      /* [n_layers] on the host */
-  HostCall *host_calls;    /* [n_host][host_rows] of products.c */
-  int host_rows;           /* HostRows.n */
-  float *streams;          /* of the step: all_streams or spare_streams */
-  bool streams_pending;    /* x has not been added to the streams yet */
-  NgramCall *ngram_calls;  /* [n_layers][max_chunk] read_rows()'s argument for 1, 2 .. rows */
-  NgramHash *ngram_hashes; /* [n_layers] zeros in layers without n-grams */
-  bool selects;            /* index_selects() of the step that is being enqueued */
-  FusedStep *fused;        /* runs steps of few tokens as one kernel; or NULL */
+  ExpertChoices choices; /* of the last layer with experts */
+  StepRows rows;         /* of the step */
+  int unit_places;       /* the argument of attention_workspace_bytes() */
+  int host_rows;         /* HostRows.n */
+  float *streams;        /* of the step: all_streams or spare_streams */
+  bool streams_pending;  /* x has not been added to the streams yet */
+  bool selects;          /* index_selects() of the step that is being enqueued */
+  FusedStep *fused;      /* runs steps of few tokens as one kernel; or NULL */
   /* q, a and g have no stride here: their rows are as wide as the layer's sizes say. */
   int h_stride, projection_stride, expert_stride;
   ReadyInput ready;    /* where an operation left normalised x for the next operation */
@@ -110,8 +116,7 @@ struct BackendState {
   bool logits_apart; /* each GPU has only its own part of the logits (tokens_join_logits()) */
   uint64_t n_enqueued, n_taken;
 
-  uint64_t *row_versions; /* [n_sequences] notes_version of each sequence, after the last pick */
-  RowPicks row_picks[2];  /* of steps, in turn */
+  RowPicks row_picks[2];                  /* of steps, in turn */
   uint64_t n_picked_steps, n_taken_steps; /* steps whose picks were listed; whose picks were taken */
 
   StepGraphs graphs, draft_graphs; /* draft_graphs: of draft_context() */

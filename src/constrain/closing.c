@@ -442,10 +442,10 @@ static const Example *example_of(Machine *m, Lang keys, uint32_t n) {
   return made;
 }
 
-/* What the frame can do after a member with a new key of a language. Named keys are those that a keyword of
- * any schema names: they may have another effect than the rest. */
+/* The results of trying new keys of a language. A named key is one that a keyword of any schema names: its
+ * member may have another effect than that of an unnamed key. */
 typedef struct {
-  Closing unnamed, named; /* the Closing after a key that is not named; the best after named ones */
+  Closing unnamed, named; /* the Closing after an unnamed key; the best after the named keys */
   Lang may_begin;         /* the named keys with which a member may begin */
 } OtherKeys;
 

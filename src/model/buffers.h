@@ -12,7 +12,7 @@
 
 enum { MOST_BUFFERS = 128 };
 
-/* Begins as zeros. */
+/* The caller sets it to zeros before it takes buffers. */
 typedef struct {
   OpKind first, last; /* the lifetime of buffers that are taken next, set by buffers_live() */
   bool zeros;         /* buffers that are taken next have to begin as zeros; the backend clears them */

@@ -6,41 +6,23 @@
  *              or a graph calls, reads rows of the n-grams' table from the mapped file. */
 #include "cuda/one/layers/streams.h"
 
-#include <stdlib.h>
-#include <string.h>
-
 #include "cuda/kernels/ops/streams.h"
 #include "cuda/kernels/ops/streams_few.h"
 #include "cuda/kernels/ptx/device.h"
 #include "cuda/one/products.h"
 #include "model/ngram_rows.h"
 
-/* The argument of the host function read_rows(), for one layer and one number of rows. */
-struct NgramCall {
-  const BackendState *state;
-  int layer, n_rows;
-};
-
 static size_t row_of_streams(const ModelConfig *c) {
   return (size_t)c->streams.n * (size_t)c->hidden;
 }
 
-Status streams_open(BackendState *s, Error *err) {
+void streams_open(BackendState *s) {
   const ModelConfig *c = &s->loaded->model->config;
-  const size_t chunk = (size_t)s->options.max_chunk, n_layers = (size_t)c->n_layers;
-  if (c->ngrams.longest == 0) return STATUS_OK;
-  for (size_t i = 0; s->loaded->model->dummy && i < chunk * (size_t)c->ngrams.width; i++)
+  const size_t n = (size_t)s->options.max_chunk * (size_t)c->ngrams.width;
+  for (size_t i = 0; s->loaded->model->dummy && i < n; i++)
     s->host_ngram_rows[i] = (float)(i * 37 % 101) / 50 - 1; /* a dummy model has no table: made-up numbers */
-  TRY(NEW(s->ngram_calls, n_layers * chunk, "session", err));
-  TRY(NEW(s->ngram_hashes, n_layers, "session", err));
   for (int i = 0; i < c->n_layers; i++)
     if (config_layer(c, i).ngrams) ngram_hash(c, i, &s->ngram_hashes[i]);
-  return STATUS_OK;
-}
-
-void streams_close(BackendState *s) {
-  free(s->ngram_calls);
-  free(s->ngram_hashes);
 }
 
 Status streams_begin(BackendState *s, int n_rows, Error *err) {

@@ -4,9 +4,8 @@
 
 #include "cuda/one/state.h"
 
-/* Makes the hashes of n-grams. */
-Status streams_open(BackendState *s, Error *err);
-void streams_close(BackendState *s);
+/* Makes the hashes of n-grams, and of a dummy model the table's rows. */
+void streams_open(BackendState *s);
 
 /* Each function only enqueues. streams_begin(): every stream of the rows becomes x. streams_mix_logits():
  * `out`, fp16 [n_rows][h_stride], becomes the head's input: with span.parts for the rows in rows.logit_rows,
