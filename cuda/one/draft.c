@@ -14,11 +14,6 @@
 
 static const float STATES_DIVISOR = 16; /* a power of two: only subnormal numbers lose bits */
 
-/* True if x = W_join [embedding, state]. state: the target's, after its final norm. */
-static bool is_joined(const DraftConfig *draft) {
-  return draft->kind == DRAFT_MTP || draft->kind == DRAFT_ASSISTANT;
-}
-
 Status draft_load(BackendModel *loaded, Error *err) {
   if (!loaded->target || !loaded->model->draft.round_head || !linear_can_round(&loaded->target->head))
     return STATUS_OK;
@@ -85,7 +80,7 @@ Status draft_take(BackendState *s, BackendState *target, int row, int n, const i
   if (row < 0 || n < 1 || n > target->options.max_chunk - row || to + n > s->options.max_chunk + 1)
     return error_set(err, STATUS_FAILED, "hidden states of %d rows from %d on, the session keeps %d", n, row,
                      n_taps ? target->options.max_chunk : 0);
-  if (is_joined(draft)) /* one state, which is the target's only tap */
+  if (draft_joins(draft)) /* one state, which is the target's only tap */
     return norm_rows(s, target->taps + (size_t)row * width, residual_eps(&target->loaded->model->config),
                      target->loaded->final_norm, (int)width, n, kept_row(s, to), err);
   bool in_order = target->options.taps.n == draft->n_states;
@@ -227,7 +222,7 @@ Status cuda_draft_embed(BackendState *s, TokenRange span, int layer, Error *err)
   s->ready = READY_NONE;
   if (c->draft.kind == DRAFT_EAGLE3)
     TRY(embed_eagle(s, span, span.states, err));
-  else if (is_joined(&c->draft))
+  else if (draft_joins(&c->draft))
     TRY(embed_joined(s, span, span.states, err));
   else
     TRY(ops_embed(m->embedding, m->embedding_type, c->hidden, m->embedding_stride, s->rows.ids, span.n_tokens,

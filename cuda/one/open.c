@@ -131,7 +131,6 @@ static size_t lay_out(BackendState *s, const ModelConfig *c, bool separate_gate_
   const size_t chunk = (size_t)o->max_chunk, rows = (size_t)o->max_logit_rows;
   const bool own_norms = c->experts.norms == EXPERTS_OWN_NORMS, own_input = own_norms || experts.scales_input,
              wide = experts.n_experts > 0 && (c->parallel || norms_have_biases(c)),
-             joins = draft->kind == DRAFT_MTP || draft->kind == DRAFT_ASSISTANT,
              separate_norms = c->norms != NORM_BEFORE || c->experts.norms == EXPERTS_POST_NORM ||
                               c->per_layer_width > 0 || draft->kind;
   const size_t branches = c->split > 1 ? 2 + own_norms : separate_norms,

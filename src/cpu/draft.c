@@ -29,7 +29,6 @@ Status cpu_draft_take(BackendState *state, BackendState *target, int row, int n,
   const BackendModel *loaded = state->loaded, *from = target->loaded;
   const DraftConfig *draft = &loaded->model->config.draft;
   const size_t width = (size_t)draft->target_hidden, n_taps = (size_t)target->options.taps.n;
-  const bool normed = draft->kind == DRAFT_MTP || draft->kind == DRAFT_ASSISTANT;
   if (row < 0 || n < 1 || n > target->options.max_chunk - row || to + n > state->options.max_chunk + 1)
     return error_set(err, STATUS_FAILED, "hidden states of %d rows from %d on, the session keeps %d", n, row,
                      n_taps ? target->options.max_chunk : 0);
@@ -37,7 +36,7 @@ Status cpu_draft_take(BackendState *state, BackendState *target, int row, int n,
     for (int i = 0; i < draft->n_states; i++) {
       const float *tap = target->taps + ((size_t)(row + r) * n_taps + (size_t)taps[i]) * width;
       float *out = kept_row(state, to + r) + (size_t)i * width;
-      if (normed)
+      if (draft_joins(draft))
         loaded->kernels->rms_norm(tap, from->final_norm, (int)width, from->model->config.norm_eps, out);
       else
         memcpy(out, tap, width * sizeof *out);

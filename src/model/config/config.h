@@ -263,6 +263,10 @@ typedef struct {
 } DraftConfig;
 
 const char *draft_kind_name(DraftKind kind); /* "EAGLE-3" */
+/* True if x = W_join [e, c]. */
+static inline bool draft_joins(const DraftConfig *draft) {
+  return draft->kind == DRAFT_MTP || draft->kind == DRAFT_ASSISTANT;
+}
 
 #define MAX_EOS 64
 

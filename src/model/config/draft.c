@@ -229,10 +229,6 @@ static Status fit_layers(const char *file, const ModelConfig *target, ModelConfi
   return STATUS_OK;
 }
 
-static bool is_of_last_state(const DraftConfig *draft) {
-  return draft->kind == DRAFT_ASSISTANT || draft->kind == DRAFT_MTP;
-}
-
 Status config_fit_draft(const char *file, const ModelConfig *target, ModelConfig *config, Error *err) {
   DraftConfig *draft = &config->draft;
   if (norms_are_centred(target))
@@ -261,13 +257,13 @@ Status config_fit_draft(const char *file, const ModelConfig *target, ModelConfig
   }
   /* The state after the last layer is refused, too: some programs take it before the final norm, others after
    * it. */
-  for (int i = 0; i < draft->n_states && !is_of_last_state(draft); i++)
+  for (int i = 0; i < draft->n_states && !draft_joins(draft); i++)
     if (draft->states[i] < 1 || draft->states[i] >= n)
       return error_set(err, STATUS_MODEL,
                        "%s: it drafts for another model: it takes the state after %d layers, while this one "
                        "has %d layers in all",
                        file, draft->states[i], n);
-  if (is_of_last_state(draft)) draft->states[0] = n;
+  if (draft_joins(draft)) draft->states[0] = n;
   if (draft->kind == DRAFT_DFLASH && draft->mask_id >= target->vocab_size)
     return error_set(err, STATUS_MODEL, "%s: mask_token_id is %d, expected at most %d", file, draft->mask_id,
                      target->vocab_size - 1);
