@@ -83,12 +83,9 @@ Status reader_choice(const ConfigReader *r, const char *key, const char *const *
 Status reader_list(const ConfigReader *r, const char *key, const Json *list, int n, const char *what) {
   char found[64];
   if (!json_is_array(list))
-    json_describe(list, found);
-  else if (json_count(list) == (size_t)n)
-    return STATUS_OK;
-  else
-    snprintf(found, sizeof found, "a list of %zu", json_count(list));
-  return reader_refuse(r, "%s is %s, expected a list of %d %s", key, found, n, what);
+    return reader_refuse(r, "%s is %s, expected a list of %d %s", key, json_describe(list, found), n, what);
+  if (json_count(list) == (size_t)n) return STATUS_OK;
+  return reader_refuse(r, "%s is a list of %zu, expected a list of %d %s", key, json_count(list), n, what);
 }
 
 Status reader_list_of_layers(const ConfigReader *r, const char *key, const Json *list, int n_layers,
