@@ -14,7 +14,6 @@ static Status parse_streams(const ConfigReader *r, ModelConfig *config) {
   TRY(reader_int(r, "altup_active_idx", 0, INT32_MAX, 0, &active));
   if (active != 0)
     return reader_refuse(r, "altup_active_idx is %d, which is not supported, expected 0", active);
-  TRY(reader_expect_bool(r, "altup_correct_scale", true));
   return reader_int(r, "laurel_rank", 1, MAX_HIDDEN, 64, &config->altup.laurel_rank);
 }
 

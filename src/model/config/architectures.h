@@ -62,28 +62,24 @@ typedef enum {
   QK_FACTOR,      /* qk_scale_factor, output_multiplier, post_norm_eps */
   USE_QK_NORM,    /* use_qk_norm: if true, the row's qk_norm holds, and QK_NORM_NONE is refused */
   QK_NORM_USUAL,  /* the default of use_qk_norm is true */
+  SOME_SCALED,    /* rope_scaling_layers must be absent if the rope is scaled (Molmo 2) */
   OWN_ROPE,       /* rope parameters must be given: transformers' default is a scaled rope */
   MUP,            /* mup_enabled: if true, as SCALED_EMBEDDING */
   POST_NORM,      /* use_post_norm; logits_scaling is a factor, not a divisor (HyperCLOVA X) */
   OUTPUT_VOCAB,   /* output_vocab_size: the output head has only this many tokens, the first ones */
-  OFF_ONLY,       /* use_sliding_window and clip_qkv must be off (IQuest-Coder) */
+  NO_CLIP,        /* clip_qkv must be absent or null */
+  MULTI_QUERY,    /* multi_query: one KV head */
   CLIP,           /* clip_qkv */
   USE_QKV_BIAS,   /* use_qkv_bias: as QKV_BIAS_KEY */
   PARALLEL_KEY,   /* use_parallel_residual: overrides PARALLEL, its default */
   QK_LAYERNORM,   /* qk_layernorm: if true, the row's qk_norm holds */
-  NEOX_ROPE,      /* rotary_emb_base and rotary_pct in place of rope_theta and partial_rotary_factor */
-  GPT_NAMES,      /* num_layers, layer_norm_epsilon, activation_function override the usual names */
   BLOCK_WIDTH,    /* block_ff_dim and the block_ members that adjust it (LFM2) */
   SANDWICH,       /* use_sandwich_norm, use_attention_gate, windows in some layers (LFM3) */
   MAY_BE_ENCODER, /* use_bidirectional_attention must be false, as in rows with WINDOW_PERIODIC */
   MAY_BE_RMS,     /* if rms_norm_eps is given, it is epsilon, and norms are not centred */
   DEPTH_SCALE,    /* scale_emb, scale_depth, dim_model_base (MiniCPM) */
-  /* model_max_length overrides max_position_embeddings; num_experts_per_token, moe_renormalize,
-   * num_expert_group and num_shared_experts override transformers' names. */
-  KIMI_NAMES,
-  GPT2_NAMES,       /* n_embd, n_layer, n_head, n_positions override the usual names */
-  GROUP_NAMES,      /* num_attention_groups overrides num_key_value_heads */
-  SELECTION_KEY,    /* expert_selection_fn says what the experts' score is (Command A+) */
+  MAX_LENGTH,     /* model_max_length overrides max_position_embeddings */
+  SELECTION_KEY,  /* expert_selection_fn says what the experts' score is (Command A+) */
   COMBINATION_KEY,  /* shared_expert_combination_strategy: experts and shared expert are added or averaged */
   GROUPED,          /* n_group, topk_group */
   METHOD_KEY,       /* topk_method says whether experts are chosen in groups, scored by their best expert */
@@ -123,7 +119,7 @@ typedef enum {
   NO_ROPE_SCALING, /* transformers ignores rope_scaling, so it is refused if it scales (Command A+) */
   LAST_FULL,       /* the last layer has no window, whatever layer_types says */
 } Trait;
-enum { MAX_TRAITS = 12 };
+enum { MAX_TRAITS = 12, MAX_FIXED = 9 };
 
 enum { MAX_FACTOR = 1000000 }; /* of factors, limits and caps in a config: larger ones are likely mistakes */
 
@@ -135,7 +131,7 @@ typedef enum {
   EXPERTS_BY_TYPE,     /* by mlp_layer_types, else as EXPERTS_AFTER_FIRST */
   EXPERTS_IN_TEXT,     /* as EXPERTS_BY_TYPE, or by moe_layers_enum: "3,4,5" */
   EXPERTS_IN_LIST,     /* moe_layers, else every interleave_moe_layer_step-th */
-  EXPERTS_IN_INTERVAL, /* moe_layer_start_index, moe_layer_end_index, moe_layer_interval */
+  EXPERTS_IN_INTERVAL, /* as EXPERTS_AFTER_FIRST, but also by moe_layer_end_index and moe_layer_interval */
 } ExpertLayers;
 
 /* When the weights of the chosen experts are divided by their sum. BY_KEY: if norm_topk_prob is true;
@@ -189,6 +185,7 @@ struct Architecture {
   Activation activation; /* default; config.json can replace an ungated one only if both are GELUs */
   TensorNames names;
   LatentConfig latent; /* defaults; kv_rank 0: the model has usual attention */
+  DeltaConfig delta;   /* defaults of the sizes of heads */
 
   struct {
     WindowRule rule;
@@ -201,14 +198,13 @@ struct Architecture {
   double rotary_part;        /* default of partial_rotary_factor; 0: 1 */
   double local_rope_theta;
 
-  /* Keys of config.json, or NULL. */
-  const char *intermediate_key; /* for the MLP's width; NULL: "intermediate_size" */
-  const char *dense_key;        /* for the MLP's width in layers without experts, where given */
-  const char *activation_key;   /* NULL: "hidden_act" */
-  const char *head_dim_key;     /* where "head_dim" is absent */
-  const char *eps_key;          /* for epsilon; NULL: "rms_norm_eps" */
-  const char *length_key;       /* overrides max_position if it is larger and the rope is not scaled */
-  const char *off_key;          /* for a bool that must be false */
+  struct {
+    const char *key, *value;
+  } fixed[MAX_FIXED];     /* members of config.json that must have these values or be absent */
+  const MemberName *keys; /* the family's own names for members of config.json; NULL: none */
+  /* Other keys of config.json, or NULL. */
+  const char *dense_key;  /* for the MLP's width in layers without experts, where given */
+  const char *length_key; /* overrides max_position if it is larger and the rope is not scaled */
   const char *before_key; /* for window - 1, the number of earlier positions; overrides sliding_window */
   const char *other_name; /* a second name of `architecture`; other rows may have it, too */
   const char *other_type; /* a model_type that `architecture` may have instead */
@@ -237,9 +233,7 @@ struct Architecture {
     const ExpertNames *names; /* NULL: the architecture has no experts */
     ExpertLayers layers;
     double sum_plus;
-    const char *width_key; /* another name of moe_intermediate_size, or NULL */
-    IntMember dense;       /* the number of first layers without experts */
-    int dense_layers;      /* how many first layers have no experts if mlp_only_layers is absent */
+    IntMember dense; /* the number of first layers without experts; not used with mlp_only_layers */
     /* The shared expert's width: the member shared_width, or `width` times the member shared_count; with
      * OWN_NORMS the MLP's width. */
     IntMember shared_width, shared_count;
@@ -292,6 +286,21 @@ const Architecture *architecture_of_type(const char *model_type);
  * Returns NULL if this model_type is refused. */
 const Architecture *multimodal_text(const Multimodal *whole, const char *model_type);
 
+/* The kinds of layers, each a letter: d LAYER_DELTA, c LAYER_CONV, f attention to all positions, w attention
+ * with a window. names: those that layer_types may have; letters: what each stands for. Without layer_types:
+ * with a period every period-th layer is f, others are letters[0]; else layers are as in `usual`, which is
+ * repeated without its first n_once letters. */
+typedef struct {
+  const char *names[5], *letters, *usual;
+  int n_once, period;
+} LayerKinds;
+/* Sets kinds and windows of layers. */
+Status config_parse_kinds(const ConfigReader *r, const LayerKinds *kinds, int window, ModelConfig *config);
+/* Layers whose numbers are in the list `key` have attention, others are `other`. `bounded`: as in
+ * reader_numbers_of_layers(). */
+Status config_parse_attention_list(const ConfigReader *r, const char *key, bool bounded, LayerKind other,
+                                   ModelConfig *config);
+
 /* Functions for Architecture.layers, with what they fill beside the kinds of layers. PRECOND config->layers
  * is allocated; the arithmetic is filled, and the rope, except with ROPES_PROPORTIONAL. */
 ParsePart config_parse_windows;    /* windows, and layers without a rope (positions.c) */
@@ -322,10 +331,8 @@ ParsePart config_parse_value_heads; /* value_dim, value_scale, KV heads and sink
 
 /* Functions for Architecture.last. PRECOND sizes, arithmetic, positions and experts are filled. */
 ParsePart config_parse_dense_prefix; /* windows and ropes of Command A+ (dense_prefix.c) */
-ParsePart config_parse_falcon;       /* parallel blocks, KV heads, biases of Falcon (falcon.c) */
-ParsePart config_parse_gpt2;         /* KV heads of GPT-BigCode; refuses other attention (gpt2.c) */
-ParsePart config_check_norm_type;   /* refuses q and k norms not per head, ropes scaled in some layers only */
-ParsePart config_check_value_heads; /* refuses members that contradict what is computed (value_heads.c) */
+ParsePart config_parse_parallel;     /* parallel blocks, KV heads, biases of Falcon (parallel.c) */
+ParsePart config_check_value_heads;  /* refuses members that contradict what is computed (value_heads.c) */
 
 /* The parts of layer_sizes.c that Gemma 3n shares: num_kv_shared_layers, and per-layer embeddings. */
 ParsePart config_parse_shared, config_parse_layer_inputs;

@@ -48,11 +48,3 @@ Status config_parse_chunks(const ConfigReader *r, const Architecture *arch, Mode
   if (!tuned) config->query_scale_beta = 0;
   return reader_double(r, "floor_scale", 1, MAX_POSITION, 8192, &config->query_scale_step);
 }
-
-/* Molmo 2: refuses norms of q and k that are not per head, and a rope that is scaled in some layers only. */
-Status config_check_norm_type(const ConfigReader *r, const Architecture *arch, ModelConfig *config) {
-  static const char *const types[] = {"qwen3", NULL};
-  int type;
-  TRY(reader_choice(r, "qk_norm_type", types, 0, &type));
-  return config->rope.kind == ROPE_PLAIN ? STATUS_OK : reader_refuse_given(r, "rope_scaling_layers");
-}

@@ -76,74 +76,50 @@ static Status choose_architecture(const ConfigReader *r, ConfigReader *text, con
   return whole ? enter_text(r, whole, out, text) : STATUS_OK;
 }
 
-/* Returns the family's own name for the member `usual` if the config has that name, else `usual`. */
-static const char *key_of(const ConfigReader *r, const Architecture *arch, const char *usual) {
-  static const struct {
-    Trait trait;
-    const char *usual, *own;
-  } names[] = {
-      {GPT_NAMES, "num_hidden_layers", "num_layers"},
-      {GPT_NAMES, "rms_norm_eps", "layer_norm_epsilon"},
-      {GPT_NAMES, "hidden_act", "activation_function"},
-      {GPT2_NAMES, "hidden_size", "n_embd"},
-      {GPT2_NAMES, "num_hidden_layers", "n_layer"},
-      {GPT2_NAMES, "num_attention_heads", "n_head"},
-      {GPT2_NAMES, "max_position_embeddings", "n_positions"},
-      {GROUP_NAMES, "num_key_value_heads", "num_attention_groups"},
-  };
-  for (size_t i = 0; i < sizeof names / sizeof *names; i++)
-    if (has(arch, names[i].trait) && !strcmp(names[i].usual, usual) && json_member(r->object, names[i].own))
-      return names[i].own;
-  return usual;
-}
-
 /* --- sizes */
 
 static Status parse_heads(const ConfigReader *r, const Architecture *arch, ModelConfig *config) {
-  const char *n_key = key_of(r, arch, "num_attention_heads"),
-             *kv_key = key_of(r, arch, "num_key_value_heads");
-  TRY(reader_int(r, n_key, 1, MAX_HEADS, arch->n_heads, &config->n_heads));
-  bool all = arch->n_kv_heads == 0 || reader_is_null(r, kv_key);
-  TRY(reader_int(r, kv_key, 1, MAX_HEADS, all ? config->n_heads : arch->n_kv_heads, &config->n_kv_heads));
+  static const char heads[] = "num_attention_heads", kv_heads[] = "num_key_value_heads", key[] = "head_dim";
+  TRY(reader_int(r, heads, 1, MAX_HEADS, arch->n_heads, &config->n_heads));
+  bool all = arch->n_kv_heads == 0 || reader_is_null(r, kv_heads);
+  TRY(reader_int(r, kv_heads, 1, MAX_HEADS, all ? config->n_heads : arch->n_kv_heads, &config->n_kv_heads));
   if (config->n_heads % config->n_kv_heads != 0)
-    return reader_refuse(r, "%s is %d, expected a multiple of its %d kv heads", n_key, config->n_heads,
-                         config->n_kv_heads);
+    return reader_refuse(r, "%s is %d, expected a multiple of its %d kv heads", reader_key(r, heads),
+                         config->n_heads, config->n_kv_heads);
   int head_dim = arch->head_dim;
-  const char *key = "head_dim";
-  if (arch->head_dim_key && !json_member(r->object, key)) key = arch->head_dim_key;
-  if (!head_dim && !json_member(r->object, key)) {
+  if (!head_dim && !reader_member(r, key)) {
     if (config->hidden % config->n_heads != 0)
       return reader_refuse(r, "%s is %d, expected a multiple of %s %d where head_dim is not given",
-                           key_of(r, arch, "hidden_size"), config->hidden, n_key, config->n_heads);
+                           reader_key(r, "hidden_size"), config->hidden, reader_key(r, heads),
+                           config->n_heads);
     head_dim = config->hidden / config->n_heads;
   }
   TRY(reader_int(r, key, 1, INT32_MAX, head_dim, &config->head_dim));
   if (config->head_dim < 2 || config->head_dim > MAX_HEAD_DIM || config->head_dim % 2 != 0)
-    return reader_refuse(r, "%s is %d, expected an even number from 2 to %d", key, config->head_dim,
-                         MAX_HEAD_DIM);
+    return reader_refuse(r, "%s is %d, expected an even number from 2 to %d", reader_key(r, key),
+                         config->head_dim, MAX_HEAD_DIM);
   return STATUS_OK;
 }
 
 static Status parse_sizes(const ConfigReader *r, const Architecture *arch, ModelConfig *config) {
-  TRY(reader_int(r, key_of(r, arch, "hidden_size"), 1, MAX_HIDDEN, arch->hidden, &config->hidden));
-  const char *width = arch->intermediate_key ? arch->intermediate_key : "intermediate_size";
+  TRY(reader_int(r, "hidden_size", 1, MAX_HIDDEN, arch->hidden, &config->hidden));
+  static const char width[] = "intermediate_size";
   const int usual = config->intermediate = arch->intermediate ? arch->intermediate : 4 * config->hidden;
   if (arch->sizes != config_parse_altup ||
       !json_is_array(json_member(r->object, width))) /* config_parse_altup() reads the list */
     TRY(reader_int(r, width, 1, MAX_INTERMEDIATE, usual, &config->intermediate));
   if (arch->dense_key)
     TRY(reader_int(r, arch->dense_key, 1, MAX_INTERMEDIATE, config->intermediate, &config->intermediate));
-  TRY(arch->layers == config_parse_blocks ? config_count_blocks(r, &config->n_layers)
-                                          : reader_int(r, key_of(r, arch, "num_hidden_layers"), 1, MAX_LAYERS,
-                                                       arch->n_layers, &config->n_layers));
+  TRY(arch->layers == config_parse_blocks
+          ? config_count_blocks(r, &config->n_layers)
+          : reader_int(r, "num_hidden_layers", 1, MAX_LAYERS, arch->n_layers, &config->n_layers));
   TRY(reader_int(r, "vocab_size", 1, MAX_VOCAB, arch->vocab_size, &config->vocab_size));
   if (has(arch, OUTPUT_VOCAB)) {
     const int rows = config->embedding_rows = config->vocab_size;
     TRY(reader_int(r, "output_vocab_size", 1, rows, rows, &config->vocab_size));
   }
-  TRY(reader_int(r, key_of(r, arch, "max_position_embeddings"), 1, MAX_POSITION, arch->max_position,
-                 &config->max_position));
-  if (has(arch, KIMI_NAMES))
+  TRY(reader_int(r, "max_position_embeddings", 1, MAX_POSITION, arch->max_position, &config->max_position));
+  if (has(arch, MAX_LENGTH))
     TRY(reader_int(r, "model_max_length", 1, MAX_POSITION, config->max_position, &config->max_position));
   return arch->latent.kv_rank ? config_parse_latent(r, arch, config) : parse_heads(r, arch, config);
 }
@@ -163,8 +139,8 @@ static Status parse_activation(const ConfigReader *r, const Architecture *arch, 
                {"gelu_new", true, ACTIVATION_GELU_ALONE},
                {"gelu_fast", true, ACTIVATION_GELU_ALONE},
                {"gelu", true, ACTIVATION_GELU_EXACT}};
-  const char *name, *key = key_of(r, arch, arch->activation_key ? arch->activation_key : "hidden_act");
-  TRY(reader_string(r, key, &name));
+  const char *name, *key = reader_key(r, "hidden_act");
+  TRY(reader_string(r, "hidden_act", &name));
   config->activation = arch->activation;
   const bool ungated = is_ungated(arch->activation),
              alone = arch->activation == ACTIVATION_GELU_ALONE || arch->activation == ACTIVATION_GELU_EXACT;
@@ -271,6 +247,26 @@ static Status parse_biases(const ConfigReader *r, const Architecture *arch, Mode
   return has(arch, MLP_BIAS) ? reader_bool(r, "mlp_bias", biased, &config->mlp_bias) : STATUS_OK;
 }
 
+static Status check_fixed(const ConfigReader *r, const Architecture *arch) {
+  for (int i = 0; i < MAX_FIXED && arch->fixed[i].key; i++) {
+    const char *const values[] = {arch->fixed[i].value, NULL};
+    const bool yes = strcmp(*values, "true") == 0;
+    int which;
+    TRY(yes || strcmp(*values, "false") == 0 ? reader_expect_bool(r, arch->fixed[i].key, yes)
+                                             : reader_choice(r, arch->fixed[i].key, values, 0, &which));
+  }
+  return STATUS_OK;
+}
+
+/* multi_query: keys and values have one head. */
+static Status parse_multi_query(const ConfigReader *r, ModelConfig *config) {
+  bool one;
+  TRY(reader_bool(r, "multi_query", true, &one));
+  config->n_kv_heads = one ? 1 : config->n_heads;
+  if (config->n_kv_heads == 1) config->fused = FUSES_QKV; /* the order by KV head is then q, k, v */
+  return STATUS_OK;
+}
+
 static Status parse_arithmetic(const ConfigReader *r, const Architecture *arch, ModelConfig *config) {
   static const struct {
     Trait trait;
@@ -290,13 +286,12 @@ static Status parse_arithmetic(const ConfigReader *r, const Architecture *arch, 
     *(bool *)((char *)config + copied[i].member) = has(arch, copied[i].trait);
   bool post_norm = true, qk_norm = true, parallel = has(arch, PARALLEL);
   if (has(arch, POST_NORM)) TRY(reader_bool(r, "use_post_norm", true, &post_norm));
-  if (has(arch, OFF_ONLY)) TRY(reader_expect_bool(r, "use_sliding_window", false));
-  if (has(arch, OFF_ONLY)) TRY(reader_refuse_given(r, "clip_qkv"));
+  TRY(check_fixed(r, arch));
+  if (has(arch, NO_CLIP)) TRY(reader_refuse_given(r, "clip_qkv"));
   if (has(arch, CLIP)) TRY(parse_cap(r, "clip_qkv", 0, &config->qkv_clip));
   if (has(arch, PARALLEL_KEY)) TRY(reader_bool(r, "use_parallel_residual", parallel, &parallel));
   if (parallel) config->parallel = has(arch, PARALLEL_NORMS) ? PARALLEL_TWO_NORMS : PARALLEL_ONE_NORM;
   if (has(arch, QK_LAYERNORM)) TRY(reader_bool(r, "qk_layernorm", false, &qk_norm));
-  if (arch->off_key) TRY(reader_expect_bool(r, arch->off_key, false));
   if (has(arch, USE_QK_NORM)) TRY(reader_bool(r, "use_qk_norm", has(arch, QK_NORM_USUAL), &qk_norm));
   if (has(arch, USE_QK_NORM) && qk_norm && arch->qk_norm == QK_NORM_NONE)
     return reader_refuse(r, "use_qk_norm is true, which is not supported in %s, expected false",
@@ -307,11 +302,13 @@ static Status parse_arithmetic(const ConfigReader *r, const Architecture *arch, 
   config->names = arch->names;
   config->attn_gate = arch->attn_gate;
   config->fused = arch->fused;
-  TRY(reader_double(r, key_of(r, arch, arch->eps_key ? arch->eps_key : "rms_norm_eps"), 0, 1, arch->norm_eps,
-                    &config->norm_eps));
+  if (has(arch, MULTI_QUERY)) TRY(parse_multi_query(r, config));
+  TRY(reader_double(r, "rms_norm_eps", 0, 1, arch->norm_eps, &config->norm_eps));
   if (has(arch, MAY_BE_RMS) && json_member(r->object, "rms_norm_eps")) {
+    ConfigReader unnamed = *r;
+    unnamed.names = NULL;
     config->norm = NORM_RMS;
-    TRY(reader_double(r, "rms_norm_eps", 0, 1, 0, &config->norm_eps));
+    TRY(reader_double(&unnamed, "rms_norm_eps", 0, 1, 0, &config->norm_eps));
   }
   TRY(parse_activation(r, arch, config));
   TRY(parse_biases(r, arch, config));
@@ -377,11 +374,13 @@ static Status find_quantization(const ConfigReader *r, const ConfigReader *text,
 }
 
 Status config_parse_text(const ConfigReader *text, const Architecture *arch, ModelConfig *config) {
-  TRY(parse_sizes(text, arch, config));
-  TRY(parse_arithmetic(text, arch, config));
-  TRY(config_parse_positions(text, arch, config));
-  TRY(config_parse_experts(text, arch, config));
-  return arch->last ? arch->last(text, arch, config) : STATUS_OK;
+  ConfigReader r = *text;
+  r.names = arch->keys;
+  TRY(parse_sizes(&r, arch, config));
+  TRY(parse_arithmetic(&r, arch, config));
+  TRY(config_parse_positions(&r, arch, config));
+  TRY(config_parse_experts(&r, arch, config));
+  return arch->last ? arch->last(&r, arch, config) : STATUS_OK;
 }
 
 Status config_parse_quantization(const ConfigReader *r, const ConfigReader *text, ModelConfig *config) {

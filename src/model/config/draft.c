@@ -78,38 +78,39 @@ static Status parse_target_name(const ConfigReader *r, DraftConfig *draft) {
   return STATUS_OK;
 }
 
-/* Finds the object with the sizes of the layers: the member `key`, or the whole config if that member is
- * absent. *arch: the layers' architecture; NULL: not known. */
-static Status enter_layers(const ConfigReader *r, const char *key, ConfigReader *layers,
+/* Finds the layers' config, the member `key` or the whole config if that member is absent, and their
+ * architecture. Layers of EAGLE-3 and DFlash are Llama's or Qwen3's; parse_dflash() then refuses Llama's. */
+static Status enter_layers(const ConfigReader *r, DraftKind kind, ConfigReader *layers,
                            const Architecture **arch) {
+  const bool assists = kind == DRAFT_ASSISTANT;
   const char *type;
-  TRY(reader_object(r, key, layers));
+  TRY(reader_object(r, assists ? "text_config" : "transformer_layer_config", layers));
+  if (!layers->object && assists)
+    return reader_refuse(r, "text_config is missing, expected the config of its layers");
   if (!layers->object) *layers = *r;
   TRY(reader_string(layers, "model_type", &type));
   *arch = type ? architecture_of_type(type) : NULL;
-  return STATUS_OK;
-}
-
-/* Finds the layers of EAGLE-3 or DFlash: Llama's or Qwen3's. parse_dflash() then refuses Llama's. */
-static Status enter_plain_layers(const ConfigReader *r, ConfigReader *layers, const Architecture **arch) {
-  TRY(enter_layers(r, "transformer_layer_config", layers, arch));
-  if (*arch && (strcmp((*arch)->model_type, "llama") == 0 || strcmp((*arch)->model_type, "qwen3") == 0))
+  if (*arch &&
+      (assists ? strncmp(type, "gemma4", 6) == 0 : strcmp(type, "llama") == 0 || strcmp(type, "qwen3") == 0))
     return STATUS_OK;
   return reader_expected(layers, "model_type", json_member(layers->object, "model_type"),
-                         "llama or qwen3: layers of other drafters are not supported");
+                         assists ? "gemma4_text or gemma4_unified_text"
+                                 : "llama or qwen3: layers of other drafters are not supported");
+}
+
+/* Sizes of the target; absent members: the drafter's own. */
+static Status parse_target_sizes(const ConfigReader *r, ModelConfig *config) {
+  const int n = config->draft.target_vocab = config->vocab_size;
+  TRY(reader_int(r, "draft_vocab_size", 1, n, n, &config->vocab_size));
+  return reader_int(r, "target_hidden_size", 1, MAX_HIDDEN, config->hidden, &config->draft.target_hidden);
 }
 
 static Status parse_eagle3(const ConfigReader *r, ModelConfig *config) {
   static const char states[] = "eagle_aux_hidden_state_layer_ids";
   DraftConfig *draft = &config->draft;
-  const Architecture *arch;
-  ConfigReader layers, inner;
+  ConfigReader inner;
   bool whole, each;
-  TRY(enter_plain_layers(r, &layers, &arch));
-  TRY(config_parse_text(&layers, arch, config));
-  draft->target_vocab = config->vocab_size;
-  TRY(reader_int(r, "draft_vocab_size", 1, config->vocab_size, config->vocab_size, &config->vocab_size));
-  TRY(reader_int(r, "target_hidden_size", 1, MAX_HIDDEN, config->hidden, &draft->target_hidden));
+  TRY(parse_target_sizes(r, config));
   TRY(reader_object(r, "eagle_config", &inner));
   TRY(parse_states(&inner, states, 0, draft));
   TRY(parse_states(r, states, 0, draft));
@@ -117,10 +118,9 @@ static Status parse_eagle3(const ConfigReader *r, ModelConfig *config) {
   TRY(reader_bool(r, "norm_output", false, &draft->norm_output));
   TRY(reader_bool(r, "norm_before_fc", false, &whole));
   TRY(reader_bool(r, "fc_norm", false, &each));
-  if (whole && each)
-    return reader_refuse(r, "norm_before_fc and fc_norm are both true, expected at most one of them");
   draft->states_norm = whole ? STATES_NORM_WHOLE : each ? STATES_NORM_EACH : STATES_AS_THEY_ARE;
-  return config_parse_quantization(r, &layers, config);
+  if (!whole || !each) return STATUS_OK;
+  return reader_refuse(r, "norm_before_fc and fc_norm are both true, expected at most one of them");
 }
 
 static Status parse_block(const ConfigReader *r, const ConfigReader *inner, DraftConfig *draft) {
@@ -132,22 +132,16 @@ static Status parse_block(const ConfigReader *r, const ConfigReader *inner, Draf
   return draft->mask_id >= 0 ? STATUS_OK : reader_refuse(r, "mask_token_id is missing, expected a token id");
 }
 
-static Status parse_dflash(const ConfigReader *r, ModelConfig *config) {
+static Status parse_dflash(const ConfigReader *r, const ConfigReader *layers, ModelConfig *config) {
   DraftConfig *draft = &config->draft;
-  const Architecture *arch;
-  ConfigReader layers, inner;
+  ConfigReader inner;
   bool from_anchor;
-  TRY(enter_plain_layers(r, &layers, &arch));
-  TRY(config_parse_text(&layers, arch, config));
   if (config->qk_norm != QK_NORM_HEADS)
-    return reader_expected(&layers, "model_type", json_member(layers.object, "model_type"), "qwen3");
+    return reader_expected(layers, "model_type", json_member(layers->object, "model_type"), "qwen3");
   for (int i = 0; i < config->n_layers; i++)
     if (config_layer(config, i).window > 0)
-      return reader_refuse(&layers, "layer %d has a sliding window, which is not supported in DFlash", i);
-  draft->target_hidden = config->hidden;
-  draft->target_vocab = config->vocab_size;
-  TRY(reader_int(r, "draft_vocab_size", 1, config->vocab_size, config->vocab_size, &config->vocab_size));
-  TRY(reader_int(r, "target_hidden_size", 1, MAX_HIDDEN, config->hidden, &draft->target_hidden));
+      return reader_refuse(layers, "layer %d has a sliding window, which is not supported in DFlash", i);
+  TRY(parse_target_sizes(r, config));
   TRY(reader_object(r, "dflash_config", &inner));
   TRY(reader_bool(r, "sample_from_anchor", false, &from_anchor));
   if (from_anchor) return reader_refuse(r, "sample_from_anchor is not supported");
@@ -156,58 +150,50 @@ static Status parse_dflash(const ConfigReader *r, ModelConfig *config) {
   TRY(parse_states(r, "aux_hidden_state_layer_ids", 0, draft));
   if (draft->n_states == 0)
     return reader_refuse(r, "target_layer_ids of dflash_config are missing, expected numbers of layers");
-  TRY(reader_int(r, "num_target_layers", 1, MAX_LAYERS, 0, &draft->target_layers));
-  return config_parse_quantization(r, &layers, config);
+  return reader_int(r, "num_target_layers", 1, MAX_LAYERS, 0, &draft->target_layers);
 }
 
-static Status parse_assistant(const ConfigReader *r, ModelConfig *config) {
+static Status parse_assistant(const ConfigReader *r, const ConfigReader *text, ModelConfig *config) {
   DraftConfig *draft = &config->draft;
-  const Architecture *arch;
-  ConfigReader text;
   bool ordered;
-  TRY(reader_object(r, "text_config", &text));
-  if (!text.object) return reader_refuse(r, "text_config is missing, expected the config of its layers");
-  TRY(enter_layers(r, "text_config", &text, &arch));
-  if (!arch || strncmp(arch->model_type, "gemma4", 6) != 0)
-    return reader_expected(&text, "model_type", json_member(text.object, "model_type"),
-                           "gemma4_text or gemma4_unified_text");
   TRY(reader_bool(r, "use_ordered_embeddings", false, &ordered));
   if (ordered)
     return reader_refuse(r, "use_ordered_embeddings is not supported: its logits are those of some clusters "
                             "of tokens alone");
-  TRY(config_parse_text(&text, arch, config));
-  if (config->experts.n_experts > 0) return reader_refuse(&text, "experts are not supported in an assistant");
+  if (config->experts.n_experts > 0) return reader_refuse(text, "experts are not supported in an assistant");
   draft->target_vocab = config->vocab_size;
-  TRY(reader_int(r, "backbone_hidden_size", 1, MAX_HIDDEN, 1536, &draft->target_hidden));
   draft->n_states = 1;
-  return config_parse_quantization(r, &text, config);
+  return reader_int(r, "backbone_hidden_size", 1, MAX_HIDDEN, 1536, &draft->target_hidden);
 }
 
-/* Fills all that the file says. *is_draft false: the file is not a drafter's, and nothing is filled. */
-static Status parse_draft(const ConfigReader *r, ModelConfig *config, bool *is_draft) {
-  DraftConfig *draft = &config->draft;
-  TRY(find_kind(r, &draft->kind));
-  *is_draft = draft->kind != DRAFT_NONE;
-  if (!*is_draft) return STATUS_OK;
-  snprintf(config->architecture, sizeof config->architecture, "%s", draft_kind_name(draft->kind));
-  TRY(parse_target_name(r, draft));
-  if (draft->kind == DRAFT_EAGLE3) return parse_eagle3(r, config);
-  return draft->kind == DRAFT_DFLASH ? parse_dflash(r, config) : parse_assistant(r, config);
+/* Fills all that the file says. PRECOND draft.kind is filled */
+static Status parse_draft(const ConfigReader *r, ModelConfig *config) {
+  const DraftKind kind = config->draft.kind;
+  const Architecture *arch = NULL;
+  ConfigReader layers;
+  snprintf(config->architecture, sizeof config->architecture, "%s", draft_kind_name(kind));
+  TRY(parse_target_name(r, &config->draft));
+  TRY(enter_layers(r, kind, &layers, &arch));
+  TRY(config_parse_text(&layers, arch, config));
+  TRY(kind == DRAFT_EAGLE3   ? parse_eagle3(r, config)
+      : kind == DRAFT_DFLASH ? parse_dflash(r, &layers, config)
+                             : parse_assistant(r, &layers, config));
+  return config_parse_quantization(r, &layers, config);
 }
 
 /* --- whether it fits a target */
 
-static Status fit_number(const char *file, const char *what, int found, int expected, Error *err) {
+#define OTHER_MODEL "it drafts for another model: "
+
+static Status fit_number(const ConfigReader *r, const char *what, int found, int expected) {
   if (found == expected) return STATUS_OK;
-  return error_set(err, STATUS_MODEL,
-                   "%s: it drafts for another model: one with %s %d, while this one has %d", file, what,
-                   found, expected);
+  return reader_refuse(r, OTHER_MODEL "one with %s %d, while this one has %d", what, found, expected);
 }
 
 /* Sets kv_layer of each layer of an assistant: the target's last layer of the same kind (with a window or
  * without) that has keys and values of its own. Sets n_kv_heads to that layer's. Refuses a target whose layer
  * does not fit. */
-static Status fit_layers(const char *file, const ModelConfig *target, ModelConfig *config, Error *err) {
+static Status fit_layers(const ConfigReader *r, const ModelConfig *target, ModelConfig *config) {
   for (int i = 0; i < config->n_layers; i++) {
     LayerConfig *layer = &config->layers[i];
     const LayerConfig own = config_layer(config, i);
@@ -219,10 +205,11 @@ static Status fit_layers(const char *file, const ModelConfig *target, ModelConfi
     }
     if (from < 0 || other.head_dim != own.head_dim || config->n_heads % other.n_kv_heads != 0 ||
         other.window != own.window)
-      return error_set(err, STATUS_MODEL,
-                       "%s: it drafts for another model: its layer %d attends with heads of %d numbers and a "
-                       "window of %d to keys of the target, which has no such layer",
-                       file, i, own.head_dim, own.window);
+      return reader_refuse(r,
+                           OTHER_MODEL
+                           "its layer %d attends with heads of %d numbers and a window of %d to keys of the "
+                           "target, which has no such layer",
+                           i, own.head_dim, own.window);
     layer->kv_layer = from;
     layer->n_kv_heads = other.n_kv_heads;
   }
@@ -231,24 +218,24 @@ static Status fit_layers(const char *file, const ModelConfig *target, ModelConfi
 
 Status config_fit_draft(const char *file, const ModelConfig *target, ModelConfig *config, Error *err) {
   DraftConfig *draft = &config->draft;
+  ConfigReader r = {.err = err};
+  snprintf(r.name, sizeof r.name, "%s", file);
   if (norms_are_centred(target))
-    return error_set(err, STATUS_MODEL,
-                     "%s: it takes states of %s, whose norms subtract the mean, which is not supported", file,
-                     target->architecture);
+    return reader_refuse(&r, "it takes states of %s, whose norms subtract the mean, which is not supported",
+                         target->architecture);
   if (target->altup.n > 0)
-    return error_set(err, STATUS_MODEL,
-                     "%s: drafters that read a model's states are not supported with AltUp, which %s has",
-                     file, target->architecture);
-  TRY(fit_number(file, "a hidden_size of", draft->target_hidden, target->hidden, err));
-  TRY(fit_number(file, "a vocab_size of", draft->target_vocab, target->vocab_size, err));
-  if (draft->target_layers) TRY(fit_number(file, "layers:", draft->target_layers, target->n_layers, err));
+    return reader_refuse(&r, "drafters that read a model's states are not supported with AltUp, which %s has",
+                         target->architecture);
+  TRY(fit_number(&r, "a hidden_size of", draft->target_hidden, target->hidden));
+  TRY(fit_number(&r, "a vocab_size of", draft->target_vocab, target->vocab_size));
+  if (draft->target_layers) TRY(fit_number(&r, "layers:", draft->target_layers, target->n_layers));
   const int n = target->n_layers;
   if (draft->n_states == 0 && n < 7) /* 2, n / 2 and n - 3 would not be three different layers */
-    return error_set(
-        err, STATUS_MODEL,
-        "%s: it drafts for another model: it takes the states after 2, L / 2 and L - 3 layers, while "
-        "this one has %d layers in all",
-        file, n);
+    return reader_refuse(&r,
+                         OTHER_MODEL
+                         "it takes the states after 2, L / 2 and L - 3 layers, while this one has %d layers "
+                         "in all",
+                         n);
   if (draft->n_states == 0) {
     draft->n_states = 3;
     draft->states[0] = 2;
@@ -259,61 +246,48 @@ Status config_fit_draft(const char *file, const ModelConfig *target, ModelConfig
    * it. */
   for (int i = 0; i < draft->n_states && !draft_joins(draft); i++)
     if (draft->states[i] < 1 || draft->states[i] >= n)
-      return error_set(err, STATUS_MODEL,
-                       "%s: it drafts for another model: it takes the state after %d layers, while this one "
-                       "has %d layers in all",
-                       file, draft->states[i], n);
+      return reader_refuse(
+          &r, OTHER_MODEL "it takes the state after %d layers, while this one has %d layers in all",
+          draft->states[i], n);
   if (draft_joins(draft)) draft->states[0] = n;
   if (draft->kind == DRAFT_DFLASH && draft->mask_id >= target->vocab_size)
-    return error_set(err, STATUS_MODEL, "%s: mask_token_id is %d, expected at most %d", file, draft->mask_id,
-                     target->vocab_size - 1);
-  return draft->kind == DRAFT_ASSISTANT ? fit_layers(file, target, config, err) : STATUS_OK;
+    return reader_refuse(&r, "mask_token_id is %d, expected at most %d", draft->mask_id,
+                         target->vocab_size - 1);
+  return draft->kind == DRAFT_ASSISTANT ? fit_layers(&r, target, config) : STATUS_OK;
 }
 
 /* --- files */
 
-typedef struct {
-  MappedFile file;
-  Json *tree;
-  ConfigReader reader;
-} OpenConfig; /* starts zeroed; close it also after a failure */
-
-static Status open_config(const char *directory, OpenConfig *c, Error *err) {
-  OWNED(mem_release) char *path = path_join(directory, "config.json", err);
-  if (!path) return STATUS_FAILED;
-  TRY(file_map(path, STATUS_MODEL, &c->file, err));
-  return reader_open(c->file.path, (const char *)c->file.data, c->file.size, &c->tree, &c->reader, err);
-}
-
-static void close_config(OpenConfig *c) {
-  json_free(c->tree);
-  file_unmap(&c->file);
-}
-
-static Status load(const OpenConfig *c, const char *directory, const ModelConfig *target, ModelConfig *config,
+/* config NULL: fills *is_draft alone. Else refuses a file that is not a drafter's. */
+static Status load(const char *directory, const ModelConfig *target, ModelConfig *config, bool *is_draft,
                    Error *err) {
-  bool is_draft;
-  TRY(parse_draft(&c->reader, config, &is_draft));
-  if (!is_draft)
+  OWNED(mem_release) char *path = path_join(directory, "config.json", err);
+  OWNED(file_unmap) MappedFile file = {0};
+  OWNED(json_release) Json *tree = NULL;
+  ConfigReader r;
+  DraftKind kind;
+  if (!path) return STATUS_FAILED;
+  TRY(file_map(path, STATUS_MODEL, &file, err));
+  TRY(reader_open(path, (const char *)file.data, file.size, &tree, &r, err));
+  TRY(find_kind(&r, &kind));
+  *is_draft = kind != DRAFT_NONE;
+  if (!config) return STATUS_OK;
+  if (!*is_draft)
     return error_set(err, STATUS_MODEL,
                      "%s: config.json is not that of an EAGLE-3, DFlash or Gemma 4 drafter", directory);
-  TRY(config_limit_rules(c->file.path, config, err));
-  return target ? config_fit_draft(c->file.path, target, config, err) : STATUS_OK;
+  config->draft.kind = kind;
+  TRY(parse_draft(&r, config));
+  TRY(config_limit_rules(path, config, err));
+  return target ? config_fit_draft(path, target, config, err) : STATUS_OK;
 }
 
 Status config_load_draft(const char *directory, const ModelConfig *target, ModelConfig *config, Error *err) {
-  OWNED(close_config) OpenConfig c = {.tree = NULL};
+  bool is_draft;
   *config = (ModelConfig){0};
-  TRY(open_config(directory, &c, err));
-  return load(&c, directory, target, config, err);
+  return load(directory, target, config, &is_draft, err);
 }
 
 Status config_is_draft(const char *directory, bool *is_draft, Error *err) {
-  OWNED(close_config) OpenConfig c = {.tree = NULL};
-  DraftKind kind = DRAFT_NONE;
   *is_draft = false;
-  TRY(open_config(directory, &c, err));
-  TRY(find_kind(&c.reader, &kind));
-  *is_draft = kind != DRAFT_NONE;
-  return STATUS_OK;
+  return load(directory, NULL, NULL, is_draft, err);
 }

@@ -31,42 +31,36 @@ static Status read_number(const ConfigReader *r, const char *key, bool lists, in
   return STATUS_OK;
 }
 
-/* Reads a size under any of `keys`, as transformers does. Several may be given if they agree. *used: the
- * first that is given, else keys[0]. */
+/* Reads a size under any of `keys`, as transformers does. Several may be given if they agree. A family's own
+ * name for a key ends the search. *used: the first that is given, else keys[0]. */
 static Status read_any(const ConfigReader *r, const char *const *keys, bool lists, int64_t low, int64_t high,
                        int fallback, int *out, const char **used) {
   const char *first = NULL;
   for (*used = keys[0]; *keys; keys++) {
     int value;
-    if (!json_member(r->object, *keys)) continue;
-    TRY(read_number(r, *keys, lists, low, high, &value));
+    const char *key = reader_key(r, *keys);
+    if (!json_member(r->object, key)) continue;
+    TRY(read_number(r, key, lists, low, high, &value));
     if (first && value != *out)
-      return reader_refuse(r, "%s is %d and %s is %d, expected the same", first, *out, *keys, value);
-    if (!first) *used = first = *keys;
+      return reader_refuse(r, "%s is %d and %s is %d, expected the same", first, *out, key, value);
+    if (!first) *used = first = key;
     *out = value;
+    if (key != *keys) break;
   }
   if (!first) *out = fallback;
   return STATUS_OK;
-}
-
-/* Returns `own` if the family has names of its own and the config has the member `own`, else `usual`. */
-static const char *key_of(const ConfigReader *r, const Architecture *arch, const char *own,
-                          const char *usual) {
-  return has(arch, KIMI_NAMES) && json_member(r->object, own) ? own : usual;
 }
 
 static Status parse_counts(const ConfigReader *r, const Architecture *arch, ExpertConfig *experts) {
   static const char *const
       counts[] = {"num_experts", "num_local_experts", "n_routed_experts", "moe_num_experts", NULL},
       *const choices[] = {"num_experts_per_tok", "top_k_experts", "moe_k", "moe_topk", "moe_top_k", NULL};
-  static const char own[] = "num_experts_per_token", *const own_choice[] = {own, NULL};
   const char *count, *choice;
   TRY(read_any(r, counts, has(arch, LISTS), 1, MAX_EXPERTS, arch->experts.n_experts, &experts->n_experts,
                &count));
   if (experts->n_experts == 0) return reader_refuse(r, "%s is missing, expected a number of experts", count);
-  const bool has_own = key_of(r, arch, own, NULL) != NULL;
-  TRY(read_any(r, has_own ? own_choice : choices, has(arch, LISTS), 1, INT32_MAX, arch->experts.n_chosen,
-               &experts->n_chosen, &choice));
+  TRY(read_any(r, choices, has(arch, LISTS), 1, INT32_MAX, arch->experts.n_chosen, &experts->n_chosen,
+               &choice));
   if (experts->n_chosen == 0)
     return reader_refuse(r, "%s is missing, expected a number of experts",
                          has(arch, OWN_NORMS) ? "top_k_experts" : choice);
@@ -84,8 +78,8 @@ static Status parse_counts(const ConfigReader *r, const Architecture *arch, Expe
 /* Reads the width of experts. With two kinds of experts it may be a list, whose first number is the width of
  * text's experts. */
 static Status parse_width(const ConfigReader *r, const Architecture *arch, int *width) {
-  const char *key = arch->experts.width_key ? arch->experts.width_key : "moe_intermediate_size";
-  const Json *list = json_member(r->object, key);
+  static const char key[] = "moe_intermediate_size";
+  const Json *list = reader_member(r, key);
   int64_t first;
   if (!arch->experts.names->two_kinds || !json_is_array(list))
     return reader_int(r, key, 1, MAX_INTERMEDIATE, arch->experts.width, width);
@@ -113,11 +107,11 @@ static Status parse_widths(const ConfigReader *r, const Architecture *arch, Mode
   if (has(arch, LATENT_EXPERTS)) TRY(reader_int(r, latent, 1, MAX_HIDDEN, 0, &experts->latent));
   if (!arch->experts.shared_count.key) return STATUS_OK;
   int n;
-  const char *key = key_of(r, arch, "num_shared_experts", arch->experts.shared_count.key);
+  const char *key = arch->experts.shared_count.key;
   TRY(reader_int(r, key, 0, MAX_EXPERTS, arch->experts.shared_count.usual, &n));
   if ((int64_t)n * experts->width > MAX_INTERMEDIATE)
-    return reader_refuse(r, "%s is %d, expected at most %d of %d", key, n, MAX_INTERMEDIATE / experts->width,
-                         experts->width);
+    return reader_refuse(r, "%s is %d, expected at most %d of %d", reader_key(r, key), n,
+                         MAX_INTERMEDIATE / experts->width, experts->width);
   experts->shared_width = n * experts->width;
   return STATUS_OK;
 }
@@ -125,13 +119,12 @@ static Status parse_widths(const ConfigReader *r, const Architecture *arch, Mode
 static Status parse_groups(const ConfigReader *r, const Architecture *arch, ExpertConfig *experts) {
   const int usual = arch->experts.groups.n ? arch->experts.groups.n : 1,
             usually = arch->experts.groups.n_chosen ? arch->experts.groups.n_chosen : 1;
-  const char *key = key_of(r, arch, "num_expert_group", "n_group");
-  TRY(reader_int(r, key, 1, MAX_EXPERTS, usual, &experts->n_groups));
+  TRY(reader_int(r, "n_group", 1, MAX_EXPERTS, usual, &experts->n_groups));
   TRY(reader_int(r, "topk_group", 1, MAX_EXPERTS, usually, &experts->n_chosen_groups));
   const int n = experts->n_groups, chosen = experts->n_chosen_groups;
   if (experts->n_experts % n != 0 || (n > 1 && experts->n_experts / n < 2))
-    return reader_refuse(r, "%s is %d, expected a divisor of the %d experts, in groups of two or more", key,
-                         n, experts->n_experts);
+    return reader_refuse(r, "%s is %d, expected a divisor of the %d experts, in groups of two or more",
+                         reader_key(r, "n_group"), n, experts->n_experts);
   if (chosen > n || experts->n_chosen > experts->n_experts / n * chosen)
     return reader_refuse(r, "topk_group is %d, expected groups with at least %d experts, of %d groups of %d",
                          chosen, experts->n_chosen, n, experts->n_experts / n);
@@ -190,8 +183,8 @@ static Status parse_router(const ConfigReader *r, const Architecture *arch, Expe
   experts->scale = 1;
   experts->n_groups = experts->n_chosen_groups = 1;
   if (arch->experts.renormalise == RENORMALISE_BY_KEY || arch->experts.renormalise == RENORMALISE_UNLESS_KEY)
-    TRY(reader_bool(r, key_of(r, arch, "moe_renormalize", "norm_topk_prob"),
-                    arch->experts.renormalise == RENORMALISE_UNLESS_KEY, &experts->renormalise));
+    TRY(reader_bool(r, "norm_topk_prob", arch->experts.renormalise == RENORMALISE_UNLESS_KEY,
+                    &experts->renormalise));
   if (arch->experts.scale.key)
     TRY(reader_double(r, arch->experts.scale.key, 1e-6, 1e6, arch->experts.scale.usual, &experts->scale));
   if (arch->experts.jitter.key) {
@@ -214,47 +207,6 @@ static Status parse_router(const ConfigReader *r, const Architecture *arch, Expe
 
 static void set_dense(ModelConfig *config, int layer, bool dense) {
   config->layers[layer].mlp = dense ? MLP_DENSE : MLP_OF_MODEL;
-}
-
-/* decoder_sparse_step n: every n-th layer has experts, except those in mlp_only_layers. Without that list the
- * first arch->experts.dense_layers layers are excepted. */
-static Status parse_sparse_step(const ConfigReader *r, const Architecture *arch, ModelConfig *config) {
-  static const char key[] = "mlp_only_layers";
-  const Json *list = json_member(r->object, key);
-  bool listed[MAX_LAYERS];
-  int step;
-  TRY(reader_int(r, "decoder_sparse_step", 1, INT32_MAX, 1, &step));
-  TRY(reader_numbers_of_layers(r, key, 0, config->n_layers, false, listed));
-  for (int layer = 0; layer < config->n_layers; layer++) {
-    const bool only_mlp = list ? listed[layer] : layer < arch->experts.dense_layers;
-    set_dense(config, layer, (layer + 1) % step != 0 || only_mlp);
-  }
-  return STATUS_OK;
-}
-
-static Status parse_interval(const ConfigReader *r, ModelConfig *config) {
-  int first, last, interval;
-  TRY(reader_int(r, "moe_layer_start_index", 0, MAX_LAYERS, 1, &first));
-  TRY(reader_int(r, "moe_layer_end_index", -1, MAX_LAYERS, -1, &last));
-  TRY(reader_int(r, "moe_layer_interval", 1, MAX_LAYERS, 1, &interval));
-  if (last == -1) last = config->n_layers - 1;
-  for (int layer = 0; layer < config->n_layers; layer++)
-    set_dense(config, layer, layer < first || layer > last || (layer + 1) % interval != 0);
-  return STATUS_OK;
-}
-
-/* moe_layers: the numbers of the layers with experts. Without it every interleave_moe_layer_step-th layer has
- * experts. */
-static Status parse_list(const ConfigReader *r, ModelConfig *config) {
-  static const char key[] = "moe_layers";
-  const Json *list = json_member(r->object, key);
-  bool listed[MAX_LAYERS];
-  int step;
-  TRY(reader_int(r, "interleave_moe_layer_step", 1, INT32_MAX, 1, &step));
-  TRY(reader_numbers_of_layers(r, key, 0, config->n_layers, false, listed));
-  for (int layer = 0; layer < config->n_layers; layer++)
-    set_dense(config, layer, list ? !listed[layer] : (layer + 1) % step != 0);
-  return STATUS_OK;
 }
 
 /* mlp_layer_types: "dense" or "sparse" for each layer. */
@@ -283,26 +235,44 @@ static Status parse_text(const ConfigReader *r, ModelConfig *config) {
   return STATUS_OK;
 }
 
+/* The members by which a rule finds the layers with experts. step: every step-th layer has experts, up to a
+ * step of `longest`. list: numbers of layers, with (EXPERTS_IN_LIST) or without experts. */
+static const struct {
+  const char *step, *list;
+  int longest;
+} rules[] = {
+    /* clang-format off */
+    [EXPERTS_BY_STEP]     = {"decoder_sparse_step",       "mlp_only_layers", INT32_MAX},
+    [EXPERTS_IN_LIST]     = {"interleave_moe_layer_step", "moe_layers",      INT32_MAX},
+    [EXPERTS_IN_INTERVAL] = {"moe_layer_interval",        NULL,              MAX_LAYERS},
+    /* clang-format on */
+};
+
+/* Layer i, from 0 on, has experts if first <= i <= last, i + 1 is a multiple of the step (with moe_layer_freq
+ * i is), and no list says otherwise. */
 static Status parse_layers(const ConfigReader *r, const Architecture *arch, ModelConfig *config) {
-  int n_dense = arch->experts.dense.usual, frequency = 1;
-  switch (arch->experts.layers) {
-  case EXPERTS_EVERYWHERE: return STATUS_OK;
-  case EXPERTS_BY_STEP: return parse_sparse_step(r, arch, config);
-  case EXPERTS_IN_LIST: return parse_list(r, config);
-  case EXPERTS_IN_INTERVAL: return parse_interval(r, config);
-  case EXPERTS_BY_TYPE:
-  case EXPERTS_IN_TEXT:
-    if (json_member(r->object, "mlp_layer_types")) return parse_types(r, config);
-    if (arch->experts.layers == EXPERTS_IN_TEXT && json_member(r->object, "moe_layers_enum"))
-      return parse_text(r, config);
-    break;
-  case EXPERTS_AFTER_FIRST: break;
+  const ExpertLayers rule = arch->experts.layers;
+  const bool by_type = rule == EXPERTS_BY_TYPE || rule == EXPERTS_IN_TEXT;
+  if (rule == EXPERTS_EVERYWHERE) return STATUS_OK;
+  if (by_type && json_member(r->object, "mlp_layer_types")) return parse_types(r, config);
+  if (rule == EXPERTS_IN_TEXT && json_member(r->object, "moe_layers_enum")) return parse_text(r, config);
+  const bool listing = rule == EXPERTS_BY_STEP || rule == EXPERTS_IN_LIST;
+  const bool given = listing && json_member(r->object, rules[rule].list);
+  int first = arch->experts.dense.usual, last = -1, step = 1;
+  bool listed[MAX_LAYERS] = {false};
+  if (arch->experts.dense.key) TRY(reader_int(r, arch->experts.dense.key, 0, MAX_LAYERS, first, &first));
+  if (rule == EXPERTS_IN_INTERVAL) TRY(reader_int(r, "moe_layer_end_index", -1, MAX_LAYERS, -1, &last));
+  if (has(arch, FREQUENCY_KEY)) TRY(reader_int(r, "moe_layer_freq", 1, MAX_LAYERS, 1, &step));
+  if (listing || rule == EXPERTS_IN_INTERVAL)
+    TRY(reader_int(r, rules[rule].step, 1, rules[rule].longest, 1, &step));
+  if (listing) TRY(reader_numbers_of_layers(r, rules[rule].list, 0, config->n_layers, false, listed));
+  if (last == -1) last = config->n_layers - 1;
+  for (int i = 0; i < config->n_layers; i++) {
+    const bool at_step = (has(arch, FREQUENCY_KEY) ? i : i + 1) % step == 0;
+    bool dense = (!given && i < first) || i > last || !at_step || listed[i];
+    if (given && rule == EXPERTS_IN_LIST) dense = !listed[i];
+    set_dense(config, i, dense);
   }
-  if (arch->experts.dense.key)
-    TRY(reader_int(r, arch->experts.dense.key, 0, MAX_LAYERS, arch->experts.dense.usual, &n_dense));
-  if (has(arch, FREQUENCY_KEY)) TRY(reader_int(r, "moe_layer_freq", 1, MAX_LAYERS, 1, &frequency));
-  for (int layer = 0; layer < config->n_layers; layer++)
-    set_dense(config, layer, layer < n_dense || layer % frequency != 0);
   return STATUS_OK;
 }
 

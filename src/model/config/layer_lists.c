@@ -125,19 +125,8 @@ static Status parse_limits(const ConfigReader *r, ModelConfig *config) {
 
 /* Refuses members of the published config that contradict what transformers computes. */
 static Status check_members(const ConfigReader *r) {
-  static const struct {
-    const char *key;
-    bool expected;
-  } known[] = {{"use_head_wise_attn_gate", true}, {"gating", true},  {"use_moe_router_bias", true},
-               {"norm_expert_weight", true},      {"use_moe", true}, {"use_qk_norm", true},
-               {"zero_centered", true},           {"sink", false}};
-  static const char *const scores[] = {"sigmoid", NULL};
   static const char full[] = "full_attention";
   const Json *types = json_member(r->object, "yarn_only_types");
-  int which;
-  for (size_t i = 0; i < sizeof known / sizeof *known; i++)
-    TRY(reader_expect_bool(r, known[i].key, known[i].expected));
-  TRY(reader_choice(r, "moe_router_activation", scores, 0, &which));
   if (types && (json_count(types) != 1 || !json_string_is(json_first(types), full)))
     return reader_refuse(r, "yarn_only_types is not supported, expected %s alone", full);
   if (json_count(json_member(r->object, "use_rope_layers")) > 0)

@@ -174,8 +174,6 @@ static Status parse_gating(const ConfigReader *r, ModelConfig *config) {
 
 Status config_parse_layer_heads(const ConfigReader *r, const Architecture *arch, ModelConfig *config) {
   double cap;
-  TRY(reader_expect_bool(r, "moe_apply_router_weight_on_input", false));
-  TRY(reader_expect_bool(r, "swa_attention_sink_enabled", false));
   TRY(reader_double(r, "moe_router_logit_softcapping", 0, 1e6, 0, &cap));
   if (cap != 0) return reader_refuse(r, "moe_router_logit_softcapping is %g, expected 0", cap);
   TRY(parse_gating(r, config));

@@ -34,133 +34,82 @@ static Status parse_step_limit(const ConfigReader *r, const char *key, DeltaConf
 
 /* --- sizes */
 
-/* A family's keys for Mamba-2's sizes, and their defaults. */
-typedef struct {
-  IntMember heads, groups, states;
-  const char *taps, *conv_bias, *bias, *step_limit;
-} MambaKeys;
-
-static Status parse_sizes(const ConfigReader *r, const MambaKeys *keys, DeltaConfig *delta) {
-  delta->rule = RULE_MAMBA2;
-  delta->z_scale = delta->a_scale = delta->out_scale = 1;
-  delta->q_scale = delta->k_scale = delta->v_scale = 1;
-  TRY(reader_int(r, keys->heads.key, 1, MAX_HEADS, keys->heads.usual, &delta->n_value_heads));
-  TRY(reader_int(r, keys->groups.key, 1, MAX_HEADS, keys->groups.usual, &delta->n_key_heads));
-  TRY(reader_int(r, keys->states.key, 1, MAX_DELTA_DIM, keys->states.usual, &delta->key_dim));
-  TRY(reader_int(r, keys->taps, 1, MAX_CONV_TAPS, 4, &delta->conv));
-  TRY(reader_bool(r, keys->conv_bias, true, &delta->conv_bias));
-  TRY(reader_bool(r, keys->bias, false, &delta->biases));
-  if (delta->n_value_heads % delta->n_key_heads != 0)
-    return reader_refuse(r, "%s is %d, expected a multiple of its %d groups", keys->heads.key,
-                         delta->n_value_heads, delta->n_key_heads);
-  return parse_step_limit(r, keys->step_limit, delta);
-}
-
-/* Granite, Bamba and Falcon-H1: a head has width / mamba_n_heads numbers; mamba_d_head must be absent, "auto"
- * or exactly this. `what`: the width in words. */
-static Status parse_head(const ConfigReader *r, int64_t width, const char *what, DeltaConfig *delta) {
+/* Fills value_dim. If the architecture has a default, the config gives the size of a head. Else all heads
+ * together have mamba_expand * hidden_size numbers (beside attention mamba_d_ssm, unless that is null), and
+ * mamba_d_head must be absent, "auto" or a head's share. */
+static Status parse_head(const ConfigReader *r, const Architecture *arch, ModelConfig *config) {
   static const char key[] = "mamba_d_head";
+  DeltaConfig *delta = &config->delta;
+  const char *what = "mamba_expand * hidden_size";
+  int factor, unit = config->hidden;
+  if (delta->value_dim > 0)
+    return reader_int(r, "mamba_head_dim", 1, MAX_DELTA_DIM, delta->value_dim, &delta->value_dim);
+  if (arch->layers == config_parse_beside && !reader_is_null(r, "mamba_d_ssm")) {
+    what = "mamba_d_ssm", unit = 1;
+    TRY(reader_int(r, what, 1, MAX_HIDDEN, 1024, &factor));
+  } else {
+    TRY(reader_int(r, "mamba_expand", 1, MAX_HIDDEN, 2, &factor));
+  }
+  const int64_t width = (int64_t)factor * unit, own = width / delta->n_value_heads;
   if (width % delta->n_value_heads != 0)
     return reader_refuse(r, "mamba_n_heads is %d, expected a divisor of %s, %lld", delta->n_value_heads, what,
                          (long long)width);
-  const int64_t own = width / delta->n_value_heads;
   if (own > MAX_DELTA_DIM)
     return reader_refuse(r, "mamba_n_heads is %d: heads of %lld numbers, expected at most %d",
                          delta->n_value_heads, (long long)own, MAX_DELTA_DIM);
-  const Json *given = json_member(r->object, key);
   delta->value_dim = (int)own;
-  if (given && !json_string_is(given, "auto"))
+  if (!json_string_is(json_member(r->object, key), "auto"))
     TRY(reader_int(r, key, 1, MAX_DELTA_DIM, (int)own, &delta->value_dim));
   if (delta->value_dim == own) return STATUS_OK;
   return reader_refuse(r, "%s is %d, expected %s / mamba_n_heads, %lld", key, delta->value_dim, what,
                        (long long)own);
 }
 
-static Status parse_granite_head(const ConfigReader *r, const ModelConfig *config, DeltaConfig *delta) {
-  int expand;
-  TRY(reader_int(r, "mamba_expand", 1, MAX_HIDDEN, 2, &expand));
-  return parse_head(r, (int64_t)expand * config->hidden, "mamba_expand * hidden_size", delta);
-}
-
-/* Falcon-H1: the heads have mamba_d_ssm numbers together; if that is null, mamba_expand * hidden_size. */
-static Status parse_beside_head(const ConfigReader *r, const ModelConfig *config, DeltaConfig *delta) {
-  int width;
-  if (reader_is_null(r, "mamba_d_ssm")) return parse_granite_head(r, config, delta);
-  TRY(reader_int(r, "mamba_d_ssm", 1, MAX_HIDDEN, 1024, &width));
-  return parse_head(r, width, "mamba_d_ssm", delta);
-}
-
-typedef Status ParseHead(const ConfigReader *r, const ModelConfig *config, DeltaConfig *delta);
-
-static Status parse_granite_sizes(const ConfigReader *r, ParseHead *parse_own_head, ModelConfig *config) {
-  static const MambaKeys keys = {{"mamba_n_heads", 128}, {"mamba_n_groups", 1}, {"mamba_d_state", 256},
-                                 "mamba_d_conv",         "mamba_conv_bias",     "mamba_proj_bias",
-                                 "time_step_limit"};
+/* Fills `delta` if a layer has Mamba-2. PRECOND the kinds of layers are filled */
+static Status parse_sizes(const ConfigReader *r, const Architecture *arch, ModelConfig *config) {
+  static const char *const activations[] = {"silu", "swish", NULL};
+  DeltaConfig *delta = &config->delta;
+  int activation;
   if (config_count_layers(config, LAYER_DELTA, config->n_layers) == 0) return STATUS_OK;
-  TRY(parse_sizes(r, &keys, &config->delta));
-  if (config->activation != ACTIVATION_SILU)
+  *delta = arch->delta;
+  delta->rule = RULE_MAMBA2;
+  delta->z_scale = delta->a_scale = delta->out_scale = 1;
+  delta->q_scale = delta->k_scale = delta->v_scale = 1;
+  TRY(reader_int(r, "mamba_n_heads", 1, MAX_HEADS, delta->n_value_heads, &delta->n_value_heads));
+  TRY(reader_int(r, "mamba_n_groups", 1, MAX_HEADS, delta->n_key_heads, &delta->n_key_heads));
+  TRY(reader_int(r, "mamba_d_state", 1, MAX_DELTA_DIM, delta->key_dim, &delta->key_dim));
+  TRY(reader_int(r, "mamba_d_conv", 1, MAX_CONV_TAPS, 4, &delta->conv));
+  TRY(reader_bool(r, "mamba_conv_bias", true, &delta->conv_bias));
+  TRY(reader_bool(r, "mamba_proj_bias", false, &delta->biases));
+  if (delta->n_value_heads % delta->n_key_heads != 0)
+    return reader_refuse(r, "%s is %d, expected a multiple of its %d groups", reader_key(r, "mamba_n_heads"),
+                         delta->n_value_heads, delta->n_key_heads);
+  TRY(parse_step_limit(r, reader_key(r, "time_step_limit"), delta));
+  if (arch->layers == config_parse_blocks)
+    TRY(reader_choice(r, "mamba_hidden_act", activations, 0, &activation));
+  else if (config->activation != ACTIVATION_SILU)
     return reader_refuse(r, "hidden_act %s is not supported with Mamba-2 layers, expected silu",
                          activation_name(config->activation));
-  return parse_own_head(r, config, &config->delta);
-}
-
-/* The first of two keys if it is given, else the second. */
-static const char *either(const ConfigReader *r, const char *first, const char *second) {
-  return json_member(r->object, first) ? first : second;
-}
-
-/* Nemotron-H: the config gives number and size of heads, whatever `expand` is. Older configs have other names
- * for some members. */
-static Status parse_nemotron_sizes(const ConfigReader *r, ModelConfig *config) {
-  const MambaKeys keys = {{"mamba_num_heads", 128},
-                          {either(r, "mamba_n_groups", "n_groups"), 8},
-                          {"ssm_state_size", 128},
-                          either(r, "mamba_d_conv", "conv_kernel"),
-                          either(r, "mamba_conv_bias", "use_conv_bias"),
-                          "use_bias",
-                          either(r, "mamba_dt_limit", "time_step_limit")};
-  static const char *const activations[] = {"silu", "swish", NULL};
-  int activation;
-  TRY(parse_sizes(r, &keys, &config->delta));
-  TRY(reader_choice(r, "mamba_hidden_act", activations, 0, &activation));
-  return reader_int(r, "mamba_head_dim", 1, MAX_DELTA_DIM, 64, &config->delta.value_dim);
+  return parse_head(r, arch, config);
 }
 
 /* --- layers */
 
-/* layer_types, in older configs layers_block_type; absent: all layers are Mamba-2's. */
-static Status parse_kinds(const ConfigReader *r, ModelConfig *config) {
-  static const char *const names[] = {"mamba", "attention", "linear_attention", "full_attention", NULL};
-  const char *key = either(r, "layer_types", "layers_block_type");
-  int8_t which[MAX_LAYERS];
-  TRY(reader_names_of_layers(r, key, names, config->n_layers, which));
-  for (int layer = 0; layer < config->n_layers; layer++)
-    config->layers[layer].kind = which[layer] >= 0 && which[layer] % 2 ? LAYER_ATTENTION : LAYER_DELTA;
-  return STATUS_OK;
-}
-
-/* attn_layer_indices: the numbers of layers with attention; absent: all layers are Mamba-2's. */
-static Status parse_indices(const ConfigReader *r, ModelConfig *config) {
-  bool listed[MAX_LAYERS];
+Status config_parse_listed_mamba(const ConfigReader *r, const Architecture *arch, ModelConfig *config) {
   double part;
   /* transformers replaces partial_rotary_factor by 0.5, unless it is inside rope_parameters. */
   TRY(reader_double(r, "partial_rotary_factor", 0, 1, 0.5, &part));
   if (part != 0.5) return reader_refuse(r, "partial_rotary_factor is %g, expected 0.5", part);
-  TRY(reader_numbers_of_layers(r, "attn_layer_indices", 0, config->n_layers, false, listed));
-  for (int layer = 0; layer < config->n_layers; layer++)
-    config->layers[layer].kind = listed[layer] ? LAYER_ATTENTION : LAYER_DELTA;
-  return STATUS_OK;
-}
-
-Status config_parse_listed_mamba(const ConfigReader *r, const Architecture *arch, ModelConfig *config) {
-  TRY(parse_indices(r, config));
-  return parse_granite_sizes(r, parse_granite_head, config);
+  TRY(config_parse_attention_list(r, "attn_layer_indices", false, LAYER_DELTA, config));
+  return parse_sizes(r, arch, config);
 }
 
 Status config_parse_mamba(const ConfigReader *r, const Architecture *arch, ModelConfig *config) {
+  static const LayerKinds kinds = {
+      .names = {"mamba", "attention", "linear_attention", "full_attention"}, .letters = "dfdf", .usual = "d"};
   const char *positions;
-  TRY(parse_kinds(r, config));
-  TRY(parse_granite_sizes(r, parse_granite_head, config));
+  TRY(config_parse_kinds(r, &kinds, 0, config));
+  TRY(parse_sizes(r, arch, config));
   TRY(reader_string(r, "position_embedding_type", &positions));
   for (int layer = 0; (!positions || strcmp(positions, "rope") != 0) && layer < config->n_layers; layer++)
     config->layers[layer].rope = ROPE_NONE;
@@ -223,11 +172,9 @@ static Status parse_beside_factors(const ConfigReader *r, ModelConfig *config) {
 }
 
 Status config_parse_beside(const ConfigReader *r, const Architecture *arch, ModelConfig *config) {
-  static const char *const biases[] = {"attention_bias", "mlp_bias", "projectors_bias", "mamba_proj_bias"};
   bool norm, norm_first;
-  for (size_t i = 0; i < sizeof biases / sizeof *biases; i++) TRY(reader_expect_bool(r, biases[i], false));
   for (int layer = 0; layer < config->n_layers; layer++) config->layers[layer].delta_beside = true;
-  TRY(parse_granite_sizes(r, parse_beside_head, config));
+  TRY(parse_sizes(r, arch, config));
   TRY(reader_bool(r, "mamba_rms_norm", false, &norm));
   TRY(reader_bool(r, "mamba_norm_before_gate", true, &norm_first));
   if (norm && norm_first)
@@ -296,6 +243,5 @@ Status config_parse_blocks(const ConfigReader *r, const Architecture *arch, Mode
     config->layers[layer] = blocks[block].layer;
     config->layers[layer].rope = ROPE_NONE;
   }
-  return config_count_layers(config, LAYER_DELTA, config->n_layers) > 0 ? parse_nemotron_sizes(r, config)
-                                                                        : STATUS_OK;
+  return parse_sizes(r, arch, config);
 }

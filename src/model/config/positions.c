@@ -163,7 +163,7 @@ static Status extend_context(const ConfigReader *r, const ConfigReader *beside, 
 static Status parse_rotary_dim(const ConfigReader *r, const ConfigReader *scaling, const Architecture *arch,
                                double usual, const ModelConfig *config, RopeConfig *rope) {
   double part;
-  const char *key = has(arch, NEOX_ROPE) ? "rotary_pct" : "partial_rotary_factor";
+  static const char key[] = "partial_rotary_factor";
   rope->rotary_dim = config->latent.rope_dim;
   if (arch->latent.kv_rank) return STATUS_OK;
   if (has(arch, ROTARY_DIM) && json_member(r->object, "rotary_dim")) {
@@ -172,13 +172,13 @@ static Status parse_rotary_dim(const ConfigReader *r, const ConfigReader *scalin
     usual = (double)turned / config->head_dim;
   }
   TRY(reader_double(r, key, 0, 1, usual, &part));
-  TRY(reader_double(scaling, "partial_rotary_factor", 0, 1, part, &part));
+  TRY(reader_double(scaling, key, 0, 1, part, &part));
   rope->rotary_dim = (int)(config->head_dim * part);
   if (part != 1 && !has(arch, PARTIAL_ROTARY) && !has(arch, ROTARY_DIM))
     return reader_refuse(r, "partial_rotary_factor %g is not supported, expected 1", part);
   if (rope->rotary_dim < 2 || rope->rotary_dim % 2 != 0)
-    return reader_refuse(r, "%s %g turns %d of head_dim %d numbers, expected an even number from 2", key,
-                         part, rope->rotary_dim, config->head_dim);
+    return reader_refuse(r, "%s %g turns %d of head_dim %d numbers, expected an even number from 2",
+                         reader_key(r, key), part, rope->rotary_dim, config->head_dim);
   return STATUS_OK;
 }
 
@@ -269,12 +269,13 @@ static Status parse_one_rope(const ConfigReader *r, const Architecture *arch, Mo
   if (has(arch, OWN_ROPE) && json_count(scaling.object) == 0)
     return reader_refuse(r, "rope_scaling and rope_parameters are missing, expected one of them");
   double theta;
-  TRY(reader_double(r, has(arch, NEOX_ROPE) ? "rotary_emb_base" : "rope_theta", 1, 1e18, arch->rope_theta,
-                    &theta));
+  TRY(reader_double(r, "rope_theta", 1, 1e18, arch->rope_theta, &theta));
   const double usual = arch->rotary_part != 0 ? arch->rotary_part : 1;
   TRY(parse_rotary_dim(r, &scaling, arch, usual, config, &config->rope));
   TRY(parse_scaling(&scaling, r, arch, theta, config, &config->rope));
   TRY(extend_context(&scaling, r, &config->rope, config));
+  if (has(arch, SOME_SCALED) && config->rope.kind != ROPE_PLAIN)
+    TRY(reader_refuse_given(r, "rope_scaling_layers"));
   if (has(arch, ALPHA)) TRY(parse_alpha(&scaling, arch, config, &config->rope));
   if (arch->length_key) TRY(parse_length(r, &scaling, arch, config));
   return has(arch, QUERY_SCALE) ? parse_query_scale(&scaling, config) : STATUS_OK;
@@ -550,6 +551,8 @@ Status config_parse_positions(const ConfigReader *r, const Architecture *arch, M
     config_scale_latent(config);
   }
   TRY(arch->layers ? arch->layers(r, arch, config) : config_parse_windows(r, arch, config));
+  if (config_count_layers(config, LAYER_DELTA, config->n_layers) == 0) config->delta = (DeltaConfig){0};
+  if (config_count_layers(config, LAYER_CONV, config->n_layers) == 0) config->conv = (ConvConfig){0};
   for (int i = 0; has(arch, NO_ROPE) && i < config->n_layers; i++) config->layers[i].rope = ROPE_NONE;
   if (arch->sizes) TRY(arch->sizes(r, arch, config));
   if (arch->ropes == ROPES_PROPORTIONAL) TRY(parse_kind_ropes(r, arch, config));

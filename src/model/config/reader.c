@@ -7,6 +7,22 @@
 
 #include "base/file.h"
 
+const char *reader_key(const ConfigReader *r, const char *usual) {
+  for (const MemberName *name = r->names; name && name->usual; name++) {
+    if (strcmp(name->usual, usual) != 0) continue;
+    switch (name->when) {
+    case OWN_FIRST: return json_member(r->object, name->own) ? name->own : usual;
+    case OWN_LAST: return json_member(r->object, usual) ? usual : name->own;
+    case OWN_ALONE: return name->own;
+    }
+  }
+  return usual;
+}
+
+const Json *reader_member(const ConfigReader *r, const char *key) {
+  return json_member(r->object, reader_key(r, key));
+}
+
 Status reader_refuse(const ConfigReader *r, const char *format, ...) {
   char what[900];
   va_list args;
@@ -27,22 +43,22 @@ static JsonSource source(const ConfigReader *r) {
 
 Status reader_int(const ConfigReader *r, const char *key, int64_t low, int64_t high, int fallback, int *out) {
   int64_t value;
-  TRY(json_get_int(source(r), r->object, key, low, high, fallback, &value, r->err));
+  TRY(json_get_int(source(r), r->object, reader_key(r, key), low, high, fallback, &value, r->err));
   *out = (int)value;
   return STATUS_OK;
 }
 
 Status reader_int64(const ConfigReader *r, const char *key, int64_t fallback, int64_t *out) {
-  return json_get_int(source(r), r->object, key, INT64_MIN, INT64_MAX, fallback, out, r->err);
+  return json_get_int(source(r), r->object, reader_key(r, key), INT64_MIN, INT64_MAX, fallback, out, r->err);
 }
 
 Status reader_double(const ConfigReader *r, const char *key, double low, double high, double fallback,
                      double *out) {
-  return json_get_double(source(r), r->object, key, low, high, fallback, out, r->err);
+  return json_get_double(source(r), r->object, reader_key(r, key), low, high, fallback, out, r->err);
 }
 
 Status reader_bool(const ConfigReader *r, const char *key, bool fallback, bool *out) {
-  return json_get_bool(source(r), r->object, key, fallback, out, r->err);
+  return json_get_bool(source(r), r->object, reader_key(r, key), fallback, out, r->err);
 }
 
 Status reader_expect_bool(const ConfigReader *r, const char *key, bool expected) {
@@ -54,7 +70,7 @@ Status reader_expect_bool(const ConfigReader *r, const char *key, bool expected)
 }
 
 Status reader_string(const ConfigReader *r, const char *key, const char **out) {
-  return json_get_string(source(r), r->object, key, out, r->err);
+  return json_get_string(source(r), r->object, reader_key(r, key), out, r->err);
 }
 
 /* "a, b or c" */
@@ -109,6 +125,7 @@ Status reader_refuse_item(const ConfigReader *r, const char *key, int i, const J
 
 Status reader_names_of_layers(const ConfigReader *r, const char *key, const char *const *names, int n_layers,
                               int8_t *which) {
+  key = reader_key(r, key);
   const Json *list = json_member(r->object, key), *item = json_first(list);
   char known[200];
   memset(which, -1, (size_t)n_layers * sizeof *which);
@@ -145,6 +162,7 @@ const char *reader_first_key(const Json *object, const char *const *keys) {
 }
 
 bool reader_is_null(const ConfigReader *r, const char *key) {
+  key = reader_key(r, key);
   for (const Json *item = json_first(r->object); item; item = json_next(item))
     if (strcmp(json_key(item), key) == 0) return !json_member(r->object, key);
   return false;

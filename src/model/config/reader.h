@@ -6,11 +6,23 @@
 
 #include "base/json.h"
 
+/* A family's own name for a member. OWN_FIRST: read if it is given, else `usual` is. OWN_LAST: read unless
+ * `usual` is given. OWN_ALONE: read in any case. */
+typedef struct {
+  const char *usual, *own;
+  enum { OWN_FIRST, OWN_LAST, OWN_ALONE } when;
+} MemberName;
+
 typedef struct ConfigReader {
-  char name[1024];    /* the file's name, or "FILE: MEMBER", for messages */
-  const Json *object; /* NULL: all members are absent */
+  char name[1024];         /* the file's name, or "FILE: MEMBER", for messages */
+  const Json *object;      /* NULL: all members are absent */
+  const MemberName *names; /* in all functions below `key` is a usual name; ends with one of NULL; or NULL */
   Error *err;
 } ConfigReader;
+
+/* The name under which a member with this usual name is read. */
+const char *reader_key(const ConfigReader *r, const char *usual);
+const Json *reader_member(const ConfigReader *r, const char *key); /* NULL: absent or null */
 
 /* Parses the text of a file and reads its object; free *tree also after a failure. */
 Status reader_open(const char *file, const char *text, size_t size, Json **tree, ConfigReader *r, Error *err);

@@ -29,18 +29,6 @@ static Status parse_block_width(const ConfigReader *r, ModelConfig *config) {
   return STATUS_OK;
 }
 
-/* Without layer_types the layers of full_attn_idxs have attention; without full_attn_idxs, all layers have
- * attention. */
-static Status parse_attention_layers(const ConfigReader *r, ModelConfig *config) {
-  static const char key[] = "full_attn_idxs";
-  bool listed[MAX_LAYERS];
-  if (!json_member(r->object, key)) return STATUS_OK;
-  TRY(reader_numbers_of_layers(r, key, 0, config->n_layers, true, listed));
-  for (int layer = 0; layer < config->n_layers; layer++)
-    config->layers[layer].kind = listed[layer] ? LAYER_ATTENTION : LAYER_CONV;
-  return STATUS_OK;
-}
-
 /* --- LFM3 */
 
 static Status parse_sandwich(const ConfigReader *r, ModelConfig *config) {
@@ -52,30 +40,7 @@ static Status parse_sandwich(const ConfigReader *r, ModelConfig *config) {
   return STATUS_OK;
 }
 
-/* Without layer_types, every fourth layer from the third on has full attention, and every fourth from the
- * fifth on has attention with a window; all others have the convolution. */
-static void default_layers(int window, ModelConfig *config) {
-  for (int layer = 0; layer < config->n_layers; layer++) {
-    const bool sliding = layer % 4 == 0 && layer > 0;
-    config->layers[layer].kind = sliding || layer % 4 == 2 ? LAYER_ATTENTION : LAYER_CONV;
-    config->layers[layer].window = sliding ? window : 0;
-  }
-}
-
 /* --- both */
-
-/* sliding: whether the type sliding_attention is permitted. window: the window of its layers; -1: null. */
-static Status parse_layer_types(const ConfigReader *r, bool sliding, int window, ModelConfig *config) {
-  static const char conv[] = "conv", full[] = "full_attention";
-  const char *const two[] = {conv, full, NULL}, *const three[] = {conv, "sliding_attention", full, NULL};
-  int8_t which[MAX_LAYERS];
-  TRY(reader_names_of_layers(r, "layer_types", sliding ? three : two, config->n_layers, which));
-  for (int layer = 0; layer < config->n_layers; layer++) {
-    config->layers[layer].kind = which[layer] == 0 ? LAYER_CONV : LAYER_ATTENTION;
-    config->layers[layer].window = sliding && which[layer] == 1 ? window : 0;
-  }
-  return STATUS_OK;
-}
 
 static Status check_windows(const ConfigReader *r, const ModelConfig *config) {
   for (int layer = 0; layer < config->n_layers; layer++)
@@ -85,7 +50,14 @@ static Status check_windows(const ConfigReader *r, const ModelConfig *config) {
   return STATUS_OK;
 }
 
+/* Without layer_types the layers of full_attn_idxs have attention (LFM2); without either all have it. */
 Status config_parse_short_conv(const ConfigReader *r, const Architecture *arch, ModelConfig *config) {
+  static const LayerKinds two = {.names = {"conv", "full_attention"}, .letters = "cf", .usual = "f"},
+                          three = {.names = {"conv", "sliding_attention", "full_attention"},
+                                   .letters = "cwf",
+                                   .usual = "ccfcwcfc",
+                                   .n_once = 4};
+  static const char idxs[] = "full_attn_idxs";
   const bool sliding = has(arch, SANDWICH);
   int window = -1; /* sliding_window is null */
   TRY(reader_int(r, "conv_L_cache", 1, MAX_CONV_TAPS, sliding ? 7 : 3, &config->conv.taps));
@@ -94,14 +66,10 @@ Status config_parse_short_conv(const ConfigReader *r, const Architecture *arch, 
   if (sliding && !reader_is_null(r, "sliding_window"))
     TRY(reader_int(r, "sliding_window", 1, MAX_POSITION, arch->windows.window, &window));
   if (has(arch, BLOCK_WIDTH)) TRY(parse_block_width(r, config));
-  if (json_member(r->object, "layer_types"))
-    TRY(parse_layer_types(r, sliding, window, config));
-  else if (sliding)
-    default_layers(window, config);
-  else
-    TRY(parse_attention_layers(r, config));
+  TRY(config_parse_kinds(r, sliding ? &three : &two, window, config));
+  if (!sliding && !reader_member(r, "layer_types") && reader_member(r, idxs))
+    TRY(config_parse_attention_list(r, idxs, true, LAYER_CONV, config));
   TRY(check_windows(r, config));
   config->conv.channels = config->hidden;
-  if (config_count_layers(config, LAYER_CONV, config->n_layers) == 0) config->conv = (ConvConfig){0};
   return STATUS_OK;
 }

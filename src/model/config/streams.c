@@ -134,10 +134,9 @@ static Status parse_indexer(const ConfigReader *r, ModelConfig *config) {
 static Status parse_gate(const ConfigReader *r, DeltaConfig *delta) {
   static const char key[] = "output_gate_type";
   const Json *type = json_member(r->object, key);
-  const bool sigmoid = json_string_is(type, "sigmoid");
-  if (type && !sigmoid && !json_string_is(type, "silu"))
+  delta->gate_is_sigmoid = json_string_is(type, "sigmoid");
+  if (type && !delta->gate_is_sigmoid && !json_string_is(type, "silu"))
     return reader_expected(r, key, type, "sigmoid or silu");
-  delta->gate_is_sigmoid = sigmoid && delta->n_key_heads > 0;
   return STATUS_OK;
 }
 

@@ -98,8 +98,6 @@ Status config_check_value_heads(const ConfigReader *r, const Architecture *arch,
   TRY(expect_number(r, "swa_head_dim", config->head_dim));
   TRY(expect_number(r, "swa_v_head_dim", config->value_dim));
   TRY(expect_number(r, "n_shared_experts", 0));
-  TRY(reader_expect_bool(r, "add_full_attention_sink_bias", false));
-  TRY(reader_expect_bool(r, "add_swa_attention_sink_bias", true));
   TRY(expect_double(r, "rope_theta", 1e18, config->rope.theta));
   TRY(expect_double(r, "swa_rope_theta", 1e18, config->local_rope.theta));
   TRY(expect_double(r, "layernorm_epsilon", 1, config->norm_eps));
