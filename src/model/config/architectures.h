@@ -79,13 +79,12 @@ typedef enum {
   MAY_BE_RMS,     /* if rms_norm_eps is given, it is epsilon, and norms are not centred */
   DEPTH_SCALE,    /* scale_emb, scale_depth, dim_model_base (MiniCPM) */
   MAX_LENGTH,     /* model_max_length overrides max_position_embeddings */
-  SELECTION_KEY,  /* expert_selection_fn says what the experts' score is (Command A+) */
-  COMBINATION_KEY,  /* shared_expert_combination_strategy: experts and shared expert are added or averaged */
-  GROUPED,          /* n_group, topk_group */
-  METHOD_KEY,       /* topk_method says whether experts are chosen in groups, scored by their best expert */
-  FREQUENCY_KEY,    /* moe_layer_freq: layers with experts have numbers that are multiples of this */
-  LATENT_EXPERTS,   /* moe_latent_size */
-  LISTS,            /* numbers of experts may be lists, with the same number for each layer */
+  CHOICES,        /* expert_selection_fn, shared_expert_combination_strategy (Command A+) */
+  GROUPED,        /* n_group, topk_group */
+  METHOD_KEY,     /* topk_method says whether experts are chosen in groups, scored by their best expert */
+  FREQUENCY_KEY,  /* moe_layer_freq: layers with experts have numbers that are multiples of this */
+  LATENT_EXPERTS, /* moe_latent_size */
+  LISTS,          /* numbers of experts may be lists, with the same number for each layer */
   MAY_LACK_EXPERTS, /* num_local_experts may be 0: the model is dense */
   /* Traits from here on have no member in config.json. A trait without a comment sets the bool of ModelConfig
    * that has the same name. */
@@ -286,16 +285,16 @@ const Architecture *architecture_of_type(const char *model_type);
  * Returns NULL if this model_type is refused. */
 const Architecture *multimodal_text(const Multimodal *whole, const char *model_type);
 
-/* The kinds of layers, each a letter: d LAYER_DELTA, c LAYER_CONV, f attention to all positions, w attention
- * with a window. names: those that layer_types may have; letters: what each stands for. Without layer_types:
- * with a period every period-th layer is f, others are letters[0]; else layers are as in `usual`, which is
- * repeated without its first n_once letters. */
+/* The kinds of layers, each a letter: d LAYER_DELTA, c LAYER_CONV, f attention to all positions, w with a
+ * window, k in chunks. names: those that layer_types may have; letters: what each stands for. Without
+ * layer_types: with a period every period-th layer is f, others are letters[0]; else layers are those of
+ * `usual`, which is repeated without its first n_once letters. */
 typedef struct {
   const char *names[5], *letters, *usual;
   int n_once, period;
 } LayerKinds;
-/* Sets kinds and windows of layers. */
-Status config_parse_kinds(const ConfigReader *r, const LayerKinds *kinds, int window, ModelConfig *config);
+/* Sets kinds, windows and chunks of layers. size: positions of a window or chunk. */
+Status config_parse_kinds(const ConfigReader *r, const LayerKinds *kinds, int size, ModelConfig *config);
 /* Layers whose numbers are in the list `key` have attention, others are `other`. `bounded`: as in
  * reader_numbers_of_layers(). */
 Status config_parse_attention_list(const ConfigReader *r, const char *key, bool bounded, LayerKind other,
@@ -303,8 +302,8 @@ Status config_parse_attention_list(const ConfigReader *r, const char *key, bool 
 
 /* Functions for Architecture.layers, with what they fill beside the kinds of layers. PRECOND config->layers
  * is allocated; the arithmetic is filled, and the rope, except with ROPES_PROPORTIONAL. */
-ParsePart config_parse_windows;    /* windows, and layers without a rope (positions.c) */
-ParsePart config_parse_chunks;     /* chunks, NoPE layers, norms of q and k, factors of q (chunks.c) */
+ParsePart config_parse_windows;    /* windows, and layers without a rope (layer_kinds.c) */
+ParsePart config_parse_chunks;     /* chunks, NoPE layers, norms of q and k, factors of q (layer_kinds.c) */
 ParsePart config_parse_short_conv; /* conv, the MLP's width, windows, norms and gate of LFM3 (short_conv.c) */
 ParsePart config_parse_delta;      /* delta (delta.c) */
 ParsePart config_parse_delta_apart;   /* delta with q, k, v apart; norms and ropes of layers (Olmo Hybrid) */
@@ -330,16 +329,12 @@ ParsePart config_parse_altup;       /* altup, widths and sparsity of MLPs (altup
 ParsePart config_parse_value_heads; /* value_dim, value_scale, KV heads and sinks (value_heads.c) */
 
 /* Functions for Architecture.last. PRECOND sizes, arithmetic, positions and experts are filled. */
-ParsePart config_parse_dense_prefix; /* windows and ropes of Command A+ (dense_prefix.c) */
+ParsePart config_parse_dense_prefix; /* windows and ropes of Command A+ (layer_kinds.c) */
 ParsePart config_parse_parallel;     /* parallel blocks, KV heads, biases of Falcon (parallel.c) */
 ParsePart config_check_value_heads;  /* refuses members that contradict what is computed (value_heads.c) */
 
 /* The parts of layer_sizes.c that Gemma 3n shares: num_kv_shared_layers, and per-layer embeddings. */
 ParsePart config_parse_shared, config_parse_layer_inputs;
-
-/* NoPE layers: those with 0 in no_rope_layers; without it, every no_rope_layer_interval-th. With
- * `may_be_empty` an empty list counts as absent. */
-Status config_parse_nope_layers(const ConfigReader *r, bool may_be_empty, ModelConfig *config);
 
 /* *n_layers = the number of layers that a config for config_parse_blocks() lists. */
 Status config_count_blocks(const ConfigReader *r, int *n_layers);

@@ -28,9 +28,9 @@ static Status check_activation(const ConfigReader *r, const ModelConfig *config)
 }
 
 Status config_parse_delta(const ConfigReader *r, const Architecture *arch, ModelConfig *config) {
-  LayerKinds kinds = {.names = {"linear_attention", "full_attention"}, .letters = "df"};
+  LayerKinds kinds = {{"linear_attention", "full_attention"}, "df", NULL, 0, 0};
   if (arch->layers == config_parse_streams)
-    kinds = (LayerKinds){{"linear_attention", "indexed_attention", "full_attention"}, .letters = "dff"};
+    kinds = (LayerKinds){{"linear_attention", "indexed_attention", "full_attention"}, "dff", NULL, 0, 0};
   config->delta = arch->delta;
   TRY(parse_sizes(r, &config->delta));
   if (!reader_member(r, "layer_types"))
@@ -42,9 +42,8 @@ Status config_parse_delta(const ConfigReader *r, const Architecture *arch, Model
 
 /* Layers with a window have a rope, other layers with attention have none. */
 Status config_parse_delta_windows(const ConfigReader *r, const Architecture *arch, ModelConfig *config) {
-  static const LayerKinds kinds = {.names = {"linear_attention", "sliding_attention", "full_attention"},
-                                   .letters = "dwf",
-                                   .usual = "dwdfw"};
+  static const LayerKinds kinds = {
+      {"linear_attention", "sliding_attention", "full_attention"}, "dwf", "dwdfw", 0, 0};
   int window;
   TRY(reader_int(r, "sliding_window", 1, MAX_POSITION, 512, &window));
   config->delta = arch->delta;
@@ -78,15 +77,14 @@ static Status parse_listed_kinds(const ConfigReader *own, ModelConfig *config) {
 
 /* Without layer_types the two lists decide if both are given. */
 static Status parse_nested_kinds(const ConfigReader *r, const ConfigReader *own, ModelConfig *config) {
-  static const LayerKinds kinds = {
-      .names = {"linear_attention", "full_attention"}, .letters = "df", .usual = "ddddfddd", .n_once = 4};
+  static const LayerKinds kinds = {{"linear_attention", "full_attention"}, "df", "ddddfddd", 4, 0};
   TRY(config_parse_kinds(r, &kinds, 0, config));
   const bool listed = json_member(own->object, "kda_layers") && json_member(own->object, "full_attn_layers");
   return listed && !reader_member(r, "layer_types") ? parse_listed_kinds(own, config) : STATUS_OK;
 }
 
 static Status parse_flat_kinds(const ConfigReader *r, ModelConfig *config) {
-  LayerKinds kinds = {.names = {"linear_attention", "full_attention"}, .letters = "df"};
+  LayerKinds kinds = {{"linear_attention", "full_attention"}, "df", NULL, 0, 0};
   TRY(reader_int(r, "layer_group_size", 1, INT32_MAX, 6, &kinds.period));
   return config_parse_kinds(r, &kinds, 0, config);
 }
@@ -178,8 +176,7 @@ static Status parse_sizes_apart(const ConfigReader *r, ModelConfig *config) {
 }
 
 Status config_parse_delta_apart(const ConfigReader *r, const Architecture *arch, ModelConfig *config) {
-  static const LayerKinds kinds = {
-      .names = {"linear_attention", "full_attention"}, .letters = "df", .usual = "dddf"};
+  static const LayerKinds kinds = {{"linear_attention", "full_attention"}, "df", "dddf", 0, 0};
   const int n = config->n_layers;
   bool no_rope;
   TRY(has_no_rope(r, &no_rope));

@@ -147,25 +147,19 @@ static Status parse_method(const ConfigReader *r, const Architecture *arch, Expe
   return parse_groups(r, arch, experts);
 }
 
-/* Reads Command A+'s expert_selection_fn: "softmax" over the chosen experts, or "sigmoid" of each. Sigmoids
- * are divided by their sum unless norm_topk_prob is false. */
-static Status parse_function(const ConfigReader *r, ExpertConfig *experts) {
-  static const char *const names[] = {"softmax", "sigmoid", NULL};
-  int sigmoid;
-  TRY(reader_choice(r, "expert_selection_fn", names, 0, &sigmoid));
-  if (!sigmoid) return STATUS_OK;
-  experts->score = SCORE_CHOSEN_SIGMOID;
-  return reader_bool(r, "norm_topk_prob", true, &experts->renormalise);
-}
-
-/* Command A+: the outputs of the experts and of the shared expert are added or averaged. */
-static Status parse_combination(const ConfigReader *r, ExpertConfig *experts) {
-  static const char *const names[] = {"average", "sum", NULL};
-  int sum;
-  TRY(reader_choice(r, "shared_expert_combination_strategy", names, 0, &sum));
-  if (sum || experts->shared_width == 0) return STATUS_OK;
-  experts->scale = 0.5;
-  experts->shared_output = SHARED_HALVED;
+/* Command A+: scores are a softmax over the chosen experts, or a sigmoid of each. Sigmoids are divided by
+ * their sum unless norm_topk_prob is false. The outputs of the experts and of the shared expert are added or
+ * averaged. */
+static Status parse_choices(const ConfigReader *r, ExpertConfig *experts) {
+  static const char *const scores[] = {"softmax", "sigmoid", NULL}, *const sums[] = {"average", "sum", NULL};
+  int sigmoid, sum;
+  TRY(reader_choice(r, "expert_selection_fn", scores, 0, &sigmoid));
+  if (sigmoid) {
+    experts->score = SCORE_CHOSEN_SIGMOID;
+    TRY(reader_bool(r, "norm_topk_prob", true, &experts->renormalise));
+  }
+  TRY(reader_choice(r, "shared_expert_combination_strategy", sums, 0, &sum));
+  if (!sum && experts->shared_width > 0) experts->scale = 0.5, experts->shared_output = SHARED_HALVED;
   return STATUS_OK;
 }
 
@@ -197,8 +191,7 @@ static Status parse_router(const ConfigReader *r, const Architecture *arch, Expe
     TRY(reader_double(r, "moe_norm_min", 0, 1e-6, arch->experts.sum_plus, &least));
     experts->sum_plus = least;
   }
-  if (has(arch, SELECTION_KEY)) TRY(parse_function(r, experts));
-  if (has(arch, COMBINATION_KEY)) TRY(parse_combination(r, experts));
+  if (has(arch, CHOICES)) TRY(parse_choices(r, experts));
   if (has(arch, METHOD_KEY)) return parse_method(r, arch, experts);
   return has(arch, GROUPED) ? parse_groups(r, arch, experts) : STATUS_OK;
 }

@@ -106,7 +106,7 @@ Status config_parse_listed_mamba(const ConfigReader *r, const Architecture *arch
 
 Status config_parse_mamba(const ConfigReader *r, const Architecture *arch, ModelConfig *config) {
   static const LayerKinds kinds = {
-      .names = {"mamba", "attention", "linear_attention", "full_attention"}, .letters = "dfdf", .usual = "d"};
+      {"mamba", "attention", "linear_attention", "full_attention"}, "dfdf", "d", 0, 0};
   const char *positions;
   TRY(config_parse_kinds(r, &kinds, 0, config));
   TRY(parse_sizes(r, arch, config));

@@ -1,4 +1,4 @@
-/* positions.c - rotary positions and sliding windows in config.json.
+/* positions.c - rotary positions in config.json.
  *
  * Source: transformers 5.23, modeling_rope_utils.py and the config classes named in architectures.c. */
 #include "model/config/architectures.h"
@@ -212,18 +212,12 @@ static Status parse_alpha(const ConfigReader *scaling, const Architecture *arch,
 static Status parse_query_scale(const ConfigReader *scaling, ModelConfig *config) {
   RopeConfig *rope = &config->rope;
   if (json_count(scaling->object) == 0) {
-    *rope = (RopeConfig){.kind = ROPE_YARN,
-                         .rotary_dim = rope->rotary_dim,
-                         .theta = 1e6,
-                         .factor = 16,
-                         .original_max_position = 16384,
-                         .beta_fast = 32,
-                         .beta_slow = 1,
-                         .mscale = 1,
-                         .mscale_all_dim = 1,
-                         .truncate = true};
+    rope->kind = ROPE_YARN;
+    rope->theta = 1e6, rope->factor = 16, rope->beta_fast = 32;
+    rope->beta_slow = rope->mscale = rope->mscale_all_dim = 1;
+    rope->truncate = true;
+    rope->original_max_position = config->query_scale_step = 16384;
     config->query_scale_beta = 0.1;
-    config->query_scale_step = 16384;
     return STATUS_OK;
   }
   TRY(rope_required(scaling, "llama_4_scaling_beta", 0, 1e3, &config->query_scale_beta));
@@ -376,163 +370,7 @@ static Status parse_two_ropes(const ConfigReader *r, const Architecture *arch, M
   return STATUS_OK;
 }
 
-/* --- layer by layer */
-
-Status config_parse_nope_layers(const ConfigReader *r, bool may_be_empty, ModelConfig *config) {
-  static const char key[] = "no_rope_layers";
-  const Json *list = json_member(r->object, key), *item = json_first(list);
-  int interval;
-  if (may_be_empty && json_is_array(list) && !item) list = NULL;
-  TRY(reader_int(r, "no_rope_layer_interval", 1, INT32_MAX, 4, &interval));
-  if (list && (!json_is_array(list) || json_count(list) < (size_t)config->n_layers))
-    return reader_list(r, key, list, config->n_layers, "numbers (num_hidden_layers)");
-  for (int layer = 0; layer < config->n_layers; layer++) {
-    int64_t rotated = (layer + 1) % interval != 0;
-    if (list && (!json_int64(item, &rotated) || rotated < 0 || rotated > 1))
-      return reader_refuse_item(r, key, layer, item, "0 or 1");
-    item = json_next(item);
-    config->layers[layer].rope = rotated ? ROPE_GLOBAL : ROPE_NONE;
-  }
-  return STATUS_OK;
-}
-
-/* True if, without layer_types, windows differ by layer in a fixed order. */
-static bool is_periodic(WindowRule rule) {
-  return rule >= WINDOW_PERIODIC && rule <= WINDOW_SOME_FULL_NOPE;
-}
-
-static bool is_full_layer(const Architecture *arch, const ModelConfig *config, int layer, int period) {
-  if (arch->windows.rule == WINDOW_NOPE) return config->layers[layer].rope != ROPE_NONE;
-  if (arch->windows.rule == WINDOW_AFTER_FULL) return layer % period == 0;
-  if (arch->windows.rule == WINDOW_FIRST_FULL) return layer == 0 || (layer + 1) % period == 0;
-  if (arch->windows.rule == WINDOW_BEFORE_LAST) return (config->n_layers - 1 - layer) % period == 0;
-  if (arch->windows.rule == WINDOW_SOME_FULL_NOPE)
-    return layer == 0 || layer % period == 1 || layer == config->n_layers - 1;
-  return is_periodic(arch->windows.rule) && (layer + 1) % period == 0;
-}
-
-/* Sets the windows that the architecture has without layer_types. */
-static Status default_windows(const ConfigReader *r, const Architecture *arch, int window,
-                              ModelConfig *config) {
-  int first = 0, period = arch->windows.n;
-  if (arch->windows.rule == WINDOW_BY_LAYER || arch->windows.rule == WINDOW_FROM_LAYER)
-    TRY(reader_int(r, "max_window_layers", 0, INT32_MAX, arch->windows.n, &first));
-  if (arch->windows.period_key && !json_member(r->object, "layer_types"))
-    TRY(reader_int(r, arch->windows.period_key, 1, INT32_MAX, period, &period));
-  for (int layer = first; layer < config->n_layers; layer++) {
-    const bool full = is_full_layer(arch, config, layer, period);
-    config->layers[layer].window = full ? 0 : window;
-  }
-  return STATUS_OK;
-}
-
-/* Applies layer_types to architectures whose layers may differ (`mixed`); for others it must not contradict
- * their rule. */
-static Status apply_layer_types(const ConfigReader *r, bool mixed, int window, ModelConfig *config) {
-  static const char *const names[] = {"full_attention", "sliding_attention", NULL};
-  int8_t which[MAX_LAYERS];
-  TRY(reader_names_of_layers(r, "layer_types", names, config->n_layers, which));
-  for (int layer = 0; layer < config->n_layers && which[layer] >= 0; layer++) {
-    const bool sliding = which[layer];
-    if (mixed ? sliding && !window : sliding != (config->layers[layer].window > 0))
-      return reader_refuse(
-          r, "layer_types[%d] is %s, expected %s: %s %s", layer, names[sliding], names[!sliding],
-          mixed ? "there is no sliding window in this" : "all layers are alike in", config->architecture);
-    config->layers[layer].window = sliding ? window : 0;
-  }
-  return STATUS_OK;
-}
-
-/* Gemma 4 names the tokens that attend in both directions: "all", or "vision", which text does not have. */
-static Status sees_both_ways(const ConfigReader *r, const Architecture *arch, bool *both_ways) {
-  const char *key = "use_bidirectional_attention", *what;
-  if (arch->sizes != config_parse_layer_sizes) return reader_bool(r, key, false, both_ways);
-  TRY(reader_string(r, key, &what));
-  *both_ways = what && strcmp(what, "vision") != 0;
-  return STATUS_OK;
-}
-
-Status config_parse_windows(const ConfigReader *r, const Architecture *arch, ModelConfig *config) {
-  WindowRule rule = arch->windows.rule;
-  if (rule == WINDOW_NOPE) TRY(config_parse_nope_layers(r, false, config));
-  bool use = rule == WINDOW_ALL || rule == WINDOW_FROM_LAYER || is_periodic(rule),
-       mixed = rule >= WINDOW_BY_LAYER, both_ways = false;
-  if (mixed && !use) TRY(reader_bool(r, "use_sliding_window", false, &use));
-  int window = 0;
-  if (use && !reader_is_null(r, "sliding_window") &&
-      (arch->windows.window || json_member(r->object, "sliding_window")))
-    TRY(reader_int(r, "sliding_window", 1, MAX_POSITION, arch->windows.window, &window));
-  if (arch->before_key) {
-    int before;
-    TRY(reader_int(r, arch->before_key, 1, MAX_POSITION - 1, 0, &before));
-    if (before > 0) window = before + 1;
-  }
-  if (rule == WINDOW_PERIODIC || has(arch, MAY_BE_ENCODER)) {
-    TRY(sees_both_ways(r, arch, &both_ways));
-    if (both_ways)
-      return reader_refuse(r, "use_bidirectional_attention is not supported: this is an encoder");
-  }
-  if (is_periodic(rule) && rule != WINDOW_OR_NOPE && arch->windows.n > 1 && !window)
-    return reader_refuse(r, "sliding_window is null, expected a number of positions");
-  TRY(default_windows(r, arch, window, config));
-  TRY(apply_layer_types(r, mixed, window, config));
-  const bool nope = rule >= WINDOW_OR_NOPE && rule <= WINDOW_SOME_FULL_NOPE && window;
-  for (int layer = 0; nope && layer < config->n_layers; layer++)
-    if (!config->layers[layer].window) config->layers[layer].rope = ROPE_NONE;
-  if (has(arch, LAST_FULL)) config->layers[config->n_layers - 1].window = 0;
-  return STATUS_OK;
-}
-
-/* Reads layer_rope_theta: for each layer 0, or a theta from which frequencies can be made. If the member is
- * absent, thetas[n_layers] stays as it is. */
-static Status parse_thetas(const ConfigReader *r, int n_layers, double *thetas) {
-  static const char key[] = "layer_rope_theta";
-  const Json *list = json_member(r->object, key);
-  int layer = 0;
-  if (list) TRY(reader_list(r, key, list, n_layers, "numbers (num_hidden_layers)"));
-  for (const Json *item = json_first(list); item; item = json_next(item), layer++)
-    if (!json_double(item, &thetas[layer]) ||
-        (thetas[layer] != 0 && !(thetas[layer] > 1 && thetas[layer] <= 1e18)))
-      return reader_refuse_item(r, key, layer, item, "0 or a number above 1, up to 1e18");
-  return STATUS_OK;
-}
-
-/* Gives each layer a rope or none. The model has at most two ropes, which differ in theta alone. Without
- * layer_rope_theta nothing changes. */
-Status config_parse_layer_thetas(const ConfigReader *r, const Architecture *arch, ModelConfig *config) {
-  double of_layers[MAX_LAYERS], thetas[2] = {0, 0};
-  if (!json_member(r->object, "layer_rope_theta")) return STATUS_OK;
-  TRY(parse_thetas(r, config->n_layers, of_layers));
-  for (int layer = 0; layer < config->n_layers; layer++) {
-    const double theta = of_layers[layer];
-    int which = ROPE_GLOBAL;
-    while (theta != 0 && which < ROPE_NONE && thetas[which] != 0 && thetas[which] != theta) which++;
-    if (which == ROPE_NONE)
-      return reader_refuse(r, "layer_rope_theta has a third number other than 0, %g: two are supported",
-                           theta);
-    if (theta != 0) thetas[which] = theta;
-    config->layers[layer].rope = theta != 0 ? (LayerRope)which : ROPE_NONE;
-  }
-  if (thetas[ROPE_GLOBAL] != 0) config->rope.theta = thetas[ROPE_GLOBAL];
-  if (thetas[ROPE_LOCAL] == 0) return STATUS_OK;
-  if (config->rope.kind == ROPE_LONGROPE)
-    return reader_refuse(r, "longrope is not supported where ropes differ by layer");
-  config->local_rope = config->rope;
-  config->local_rope.theta = thetas[ROPE_LOCAL];
-  return STATUS_OK;
-}
-
-/* Reads layer_rope_theta: layers with 0 have no rope; other thetas are ignored, as in transformers. Without
- * that list, a layer has no rope if the architecture's own rule gives it no window, whatever layer_types
- * says. */
-Status config_parse_layer_ropes(const ConfigReader *r, const Architecture *arch, ModelConfig *config) {
-  double thetas[MAX_LAYERS];
-  for (int i = 0; i < config->n_layers; i++) thetas[i] = !is_full_layer(arch, config, i, arch->windows.n);
-  TRY(parse_thetas(r, config->n_layers, thetas));
-  for (int i = 0; i < config->n_layers; i++)
-    config->layers[i].rope = thetas[i] != 0 ? ROPE_GLOBAL : ROPE_NONE;
-  return STATUS_OK;
-}
+/* --- all */
 
 Status config_parse_positions(const ConfigReader *r, const Architecture *arch, ModelConfig *config) {
   size_t n = (size_t)config->n_layers;

@@ -52,11 +52,8 @@ static Status check_windows(const ConfigReader *r, const ModelConfig *config) {
 
 /* Without layer_types the layers of full_attn_idxs have attention (LFM2); without either all have it. */
 Status config_parse_short_conv(const ConfigReader *r, const Architecture *arch, ModelConfig *config) {
-  static const LayerKinds two = {.names = {"conv", "full_attention"}, .letters = "cf", .usual = "f"},
-                          three = {.names = {"conv", "sliding_attention", "full_attention"},
-                                   .letters = "cwf",
-                                   .usual = "ccfcwcfc",
-                                   .n_once = 4};
+  static const LayerKinds two = {{"conv", "full_attention"}, "cf", "f", 0, 0},
+                          three = {{"conv", "sliding_attention", "full_attention"}, "cwf", "ccfcwcfc", 4, 0};
   static const char idxs[] = "full_attn_idxs";
   const bool sliding = has(arch, SANDWICH);
   int window = -1; /* sliding_window is null */

@@ -12,25 +12,22 @@
 static Status expect_number(const ConfigReader *r, const char *key, int expected) {
   int found;
   TRY(reader_int(r, key, 0, INT32_MAX, expected, &found));
-  return found == expected
-             ? STATUS_OK
-             : reader_refuse(r, "%s is %d, expected %d, which transformers takes", key, found, expected);
+  if (found == expected) return STATUS_OK;
+  return reader_refuse(r, "%s is %d, expected %d, which transformers takes", key, found, expected);
 }
 
 static Status expect_double(const ConfigReader *r, const char *key, double high, double expected) {
   double found;
   TRY(reader_double(r, key, 0, high, expected, &found));
-  return found == expected
-             ? STATUS_OK
-             : reader_refuse(r, "%s is %.9g, expected %.9g, which transformers takes", key, found, expected);
+  if (found == expected) return STATUS_OK;
+  return reader_refuse(r, "%s is %.9g, expected %.9g, which transformers takes", key, found, expected);
 }
 
 static Status expect_name(const ConfigReader *r, const char *key, const char *expected) {
   const char *found;
   TRY(reader_string(r, key, &found));
-  return !found || strcmp(found, expected) == 0
-             ? STATUS_OK
-             : reader_refuse(r, "%s is %s, expected %s, which transformers takes", key, found, expected);
+  if (!found || strcmp(found, expected) == 0) return STATUS_OK;
+  return reader_refuse(r, "%s is %s, expected %s, which transformers takes", key, found, expected);
 }
 
 static int has_window(const LayerConfig *own) {
