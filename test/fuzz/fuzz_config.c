@@ -20,7 +20,8 @@ static void check_rope(const RopeConfig *rope, int head_dim, bool long_rope) {
   float frequencies[MAX_HEAD_DIM / 2], attention_factor;
   rope_frequencies(rope, long_rope, frequencies, &attention_factor);
   require(isfinite(attention_factor));
-  for (int i = 0; i < rope->rotary_dim / 2; i++) require(isfinite(frequencies[i]) && frequencies[i] >= 0);
+  for (int i = 0; i < rope->rotary_dim / 2; i++)
+    require(isfinite(frequencies[i]) && (rope->backwards ? frequencies[i] <= 0 : frequencies[i] >= 0));
 }
 
 static void check_ropes(const ModelConfig *c) {
@@ -78,7 +79,7 @@ static void check(const ModelConfig *c) {
   for (int i = 0; i < 6; i++) require(factors[i] >= 1 / most && factors[i] <= most);
   require(c->query_scale_beta >= 0 && (c->query_scale_beta == 0 || c->query_scale_step >= 1));
   require(c->post_norm_eps >= 0 && c->post_norm_eps <= 1 &&
-          in_range(c->attn_gate, ATTN_GATE_NONE, ATTN_GATE_HEADS));
+          in_range(c->attn_gate, ATTN_GATE_NONE, ATTN_GATE_IN_Q));
   require(c->attention_cap >= 0 && c->attention_cap <= 1e6 && c->logit_cap >= 0 && c->logit_cap <= 1e6);
   require(in_range(c->norms, NORM_BEFORE, NORM_AFTER) && in_range(c->qk_norm, QK_NORM_NONE, QK_NORM_CENTRED));
   require(activation_name(c->activation) && rope_kind_name(c->rope.kind));
