@@ -97,10 +97,13 @@ qwen_names        = { "mlp.gate", IN_MLP, SHARED("mlp.shared_expert") },
 #define SHARED_WIDTH(n) .shared_width = { "shared_expert_intermediate_size", n }
 #define ROUTED_SCALE(factor) .scale = { "routed_scaling_factor", factor }
 #define HEADS(n_keys, n_values, key, value) \
-    { .n_key_heads = n_keys, .n_value_heads = n_values, .key_dim = key, .value_dim = value }
+    .n_key_heads = n_keys, .n_value_heads = n_values, .key_dim = key, .value_dim = value
+#define CHANNELS { .form = DELTA_APART, .rule = RULE_KIMI, .gate_is_sigmoid = true }
+#define MAMBA2 .rule = RULE_MAMBA2, .z_scale = 1, .a_scale = 1, .out_scale = 1, \
+               .q_scale = 1, .k_scale = 1, .v_scale = 1
 #define GATED_ATTENTION_AND_DELTA \
-    .delta = HEADS(16, 32, 128, 128), .fixed = { { "attn_output_gate", "true" } }, .norm = NORM_PLUS_ONE, \
-    .qk_norm = QK_NORM_HEADS, .attn_gate = ATTN_GATE_IN_Q
+    .delta = { HEADS(16, 32, 128, 128) }, .fixed = { { "attn_output_gate", "true" } }, \
+    .norm = NORM_PLUS_ONE, .qk_norm = QK_NORM_HEADS, .attn_gate = ATTN_GATE_IN_Q
 #define HAS(...) .traits = { __VA_ARGS__ }
 
 /* A family's own names for members of config.json; see MemberName. PUBLISHED_KEYS: transformers saves these
@@ -220,7 +223,8 @@ const Architecture architectures[] = {
     .windows = { WINDOW_PERIODIC, 4096, 4 }, .local_rope_theta = 500000 },
   { "OlmoHybridForCausalLM", "olmo_hybrid", "Olmo Hybrid 7B",
     { 100352, 3840, 11008, 32, 30,  0,   0,  65536,     -1, 100257, 1e-6,   10000 },
-    HAS(ATTENTION_BIAS), .layers = config_parse_delta_apart, .norms = NORM_AFTER, .qk_norm = QK_NORM_WHOLE,
+    HAS(ATTENTION_BIAS), .layers = config_parse_delta_apart,
+    .delta = { .form = DELTA_APART, .norm_eps = 1e-5 }, .norms = NORM_AFTER, .qk_norm = QK_NORM_WHOLE,
     .names = { .attn_norm = "attention_layer_norm", .mlp_norm = "feedforward_layer_norm" } },
   { "CohereForCausalLM", "cohere", "Command R and R+, Aya 23, Aya Expanse",
     { 256000, 8192, 22528, 40, 64,  0,   0,   8192,      5, 255001, 1e-5,  500000 },
@@ -278,7 +282,7 @@ const Architecture architectures[] = {
   { "GPT2LMHeadModel", "gpt2", "GPT-2 124M to 1.5B, DistilGPT2", GPT2, HAS(GPT2_TRAITS),
     .fused = FUSES_QKV, .names = { GPT2_NAMES_OF_TENSORS, .inputs_first = true } },
   { "GPTBigCodeForCausalLM", "gpt_bigcode",
-    "StarCoder, StarCoderBase 1B to 15.5B, gpt_bigcode-santacoder", GPT2, HAS(GPT2_TRAITS, MULTI_QUERY),
+    "StarCoder, StarCoderBase 1B to 15.5B", GPT2, HAS(GPT2_TRAITS, MULTI_QUERY),
     .fused = FUSES_QKV_HEADS, .names = { GPT2_NAMES_OF_TENSORS } },
   { "PhiForCausalLM", "phi", "Phi-1, 1.5, 2",
     {  51200, 2048,  8192, 24, 32,  0,   0,   2048,      1,      2, 1e-5,   10000 },
@@ -345,19 +349,19 @@ const Architecture architectures[] = {
     HAS(ATTENTION_BIAS, MULTIPLIERS, MAY_LACK_EXPERTS), .layers = config_parse_mamba, .fused = FUSES_GATE_UP,
     .keys = KEYS(WIDTH("shared_intermediate_size"), EXPERT_WIDTH("intermediate_size"),
                  LAST("layer_types", "layers_block_type")),
-    .delta = HEADS(1, 128, 256, 0), .names = SHARED_MLP_NAMES,
+    .delta = { MAMBA2, HEADS(1, 128, 256, 0) }, .names = SHARED_MLP_NAMES,
     .experts = { 8, 2, 11008, SCORE_CHOSEN, RENORMALISE_NEVER, &granite_names, EXPERTS_EVERYWHERE,
                  .shared_width = { "shared_intermediate_size", 1024 } } },
   { "BambaForCausalLM", "bamba", "Bamba 9B",
     { 128000, 4096, 14336, 32, 32,  8,   0, 262144,      1,      2, 1e-5,   10000 },
     HAS(ATTENTION_BIAS, MLP_BIAS, PARTIAL_ROTARY), .layers = config_parse_listed_mamba,
-    .delta = HEADS(1, 128, 256, 0), .rotary_part = 0.5,
+    .delta = { MAMBA2, HEADS(1, 128, 256, 0) }, .rotary_part = 0.5,
     .names = { .mlp_norm = "pre_ff_layernorm", .final_norm = "final_layernorm", FEED_FORWARD } },
   { "FalconH1ForCausalLM", "falcon_h1", "Falcon-H1 0.5B to 34B",
     { 128000, 4096, 14336, 32, 32,  8,   0,   8192,      1,      2, 1e-5,   10000 },
     .fixed = { { "attention_bias", "false" }, { "mlp_bias", "false" }, { "projectors_bias", "false" },
                { "mamba_proj_bias", "false" } },
-    .layers = config_parse_beside, .delta = HEADS(1, 128, 256, 0),
+    .layers = config_parse_beside, .delta = { MAMBA2, HEADS(1, 128, 256, 0) },
     .names = { .mlp_norm = "pre_ff_layernorm", .final_norm = "final_layernorm", FEED_FORWARD } },
   { "GraniteSWAForCausalLM", "granite_swa", "Granite Swash",
     { 100352, 2560,  8192, 24, 20,  4,   0,   8192, 100257, 100257, 1e-5,   10000 },
@@ -400,14 +404,14 @@ const Architecture architectures[] = {
                  SHARED_WIDTH(512) } },
   { "Qwen3NextForCausalLM", "qwen3_next", "Qwen3-Next, Qwen3-Coder-Next",
     { 151936, 2048,  5632, 48, 16,  2, 256,  32768,     -1,     -1, 1e-6,   10000 },
-    HAS(ATTENTION_BIAS, PARTIAL_ROTARY, INTERLEAVED_DELTA, SHARED_GATE), .layers = config_parse_delta,
-    .rotary_part = 0.25, GATED_ATTENTION_AND_DELTA,
+    HAS(ATTENTION_BIAS, PARTIAL_ROTARY, SHARED_GATE), .layers = config_parse_delta,
+    .rotary_part = 0.25, GATED_ATTENTION_AND_DELTA, .delta.form = DELTA_INTERLEAVED,
     .experts = { 512, 10, 512, SCORE_SOFTMAX, RENORMALISE_UNLESS_KEY, &qwen_names, EXPERTS_BY_STEP,
                  SHARED_WIDTH(512) } },
   { "LaraMiniForCausalLM", "lara_mini", "Lara 4 Mini",
     { 151936, 1024,   512, 34, 16,  4, 128, 131072,     -1, 151643, 1e-6,   10000 },
     HAS(ATTENTION_BIAS, TIED), .layers = config_parse_delta_windows,
-    .delta = HEADS(8, 16, 128, 128), .qk_norm = QK_NORM_HEADS, .fused = FUSES_DELTA,
+    .delta = { HEADS(8, 16, 128, 128) }, .qk_norm = QK_NORM_HEADS, .fused = FUSES_DELTA,
     .experts = { 128, 4, 512, SCORE_SOFTMAX, RENORMALISE_UNLESS_KEY, &qwen_names, EXPERTS_EVERYWHERE,
                  SHARED_WIDTH(512) } },
   { "MixtralForCausalLM", "mixtral", "Mixtral 8x7B, 8x22B",
@@ -601,7 +605,7 @@ const Architecture architectures[] = {
   { "NemotronHForCausalLM", "nemotron_h", "Nemotron-H, Nano 2, Nemotron 3 Nano and Super, 3.5 Lightning",
     { 131072, 4096, 21504,  4, 32,  8, 128,   4096,      1,      2, 1e-5,   10000 },
     HAS(MLP_BIAS, GROUPED, LATENT_EXPERTS), .layers = config_parse_blocks, .activation = ACTIVATION_RELU,
-    .delta = HEADS(8, 128, 128, 64),
+    .delta = { MAMBA2, HEADS(8, 128, 128, 64) },
     .keys = KEYS(ACTIVATION("mlp_hidden_act"), EPSILON("layer_norm_epsilon"),
                  ALONE("mamba_n_heads", "mamba_num_heads"), ALONE("mamba_d_state", "ssm_state_size"),
                  ALONE("mamba_proj_bias", "use_bias"), LAST("mamba_n_groups", "n_groups"),
@@ -650,7 +654,7 @@ const Architecture architectures[] = {
     HAS(ATTENTION_BIAS, NO_ROPE, MAX_LENGTH, GROUPED), .keys = PUBLISHED_KEYS,
     .fixed = { { "mla_use_nope", "true" }, { "tie_word_embeddings", "false" },
                { "moe_router_activation_func", "sigmoid" } },
-    .layers = config_parse_channel_delta, .latent = { 512, 0, 128, 64, 128 },
+    .layers = config_parse_channel_delta, .delta = CHANNELS, .latent = { 512, 0, 128, 64, 128 },
     .names = { .delta = "self_attn", .in_some = true, .gate = "block_sparse_moe.gate_proj",
                .up = "block_sparse_moe.up_proj", .down = "block_sparse_moe.down_proj" },
     .experts = { 256, 8, 1024, SCORE_SIGMOID, RENORMALISE_UNLESS_KEY, &kimi_names, EXPERTS_BY_TYPE,
@@ -660,7 +664,8 @@ const Architecture architectures[] = {
     HAS(ATTENTION_BIAS, NEIGHBOURS, MAX_LENGTH, GROUPED), .keys = PUBLISHED_KEYS,
     .fixed = { { "mla_use_nope", "false" }, { "tie_word_embeddings", "false" },
                { "moe_router_activation_func", "sigmoid" } },
-    .layers = config_parse_channel_delta, .attn_gate = ATTN_GATE_HEADS, .latent = { 512, 0, 128, 64, 128 },
+    .layers = config_parse_channel_delta, .delta = CHANNELS, .attn_gate = ATTN_GATE_HEADS,
+    .latent = { 512, 0, 128, 64, 128 },
     .names = { .attention = "attention", .delta = "attention", .attn_gate = "self_attn.g_proj",
                .in_some = true, .o = "self_attn.dense", .delta_o = "linear_attn.dense",
                .embedding = "word_embeddings" },

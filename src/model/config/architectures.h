@@ -99,12 +99,11 @@ typedef enum {
   V_NORM,
   SCALED_LAYERS, /* sets layer_scalar */
   ATTN_SINKS,
-  NEIGHBOURS,        /* sets RopeConfig.neighbours */
-  BACKWARDS,         /* sets RopeConfig.backwards */
-  TIED,              /* the default of tie_word_embeddings */
-  SCALED_EMBEDDING,  /* the embedding is multiplied by sqrt(hidden) */
-  INTERLEAVED_DELTA, /* the checkpoint groups rows of the delta rule's input projections by key head */
-  SCALES_INPUT,      /* this and the next four set members of ExpertConfig */
+  NEIGHBOURS,       /* sets RopeConfig.neighbours */
+  BACKWARDS,        /* sets RopeConfig.backwards */
+  TIED,             /* the default of tie_word_embeddings */
+  SCALED_EMBEDDING, /* the embedding is multiplied by sqrt(hidden) */
+  SCALES_INPUT,     /* this and the next four set members of ExpertConfig */
   SHARED_GATE,
   OWN_NORMS,
   POST_NORM_OF_SUM,
@@ -184,7 +183,7 @@ struct Architecture {
   Activation activation; /* default; config.json can replace an ungated one only if both are GELUs */
   TensorNames names;
   LatentConfig latent; /* defaults; kv_rank 0: the model has usual attention */
-  DeltaConfig delta;   /* defaults of the sizes of heads */
+  DeltaConfig delta;   /* its form and rule, and defaults of sizes */
 
   struct {
     WindowRule rule;
@@ -301,7 +300,7 @@ Status config_parse_attention_list(const ConfigReader *r, const char *key, bool 
                                    ModelConfig *config);
 
 /* Functions for Architecture.layers, with what they fill beside the kinds of layers. PRECOND config->layers
- * is allocated; the arithmetic is filled, and the rope, except with ROPES_PROPORTIONAL. */
+ * is allocated; arithmetic is filled, the rope except with ROPES_PROPORTIONAL, and delta as in the row. */
 ParsePart config_parse_windows;    /* windows, and layers without a rope (layer_kinds.c) */
 ParsePart config_parse_chunks;     /* chunks, NoPE layers, norms of q and k, factors of q (layer_kinds.c) */
 ParsePart config_parse_short_conv; /* conv, the MLP's width, windows, norms and gate of LFM3 (short_conv.c) */

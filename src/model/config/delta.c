@@ -31,12 +31,10 @@ Status config_parse_delta(const ConfigReader *r, const Architecture *arch, Model
   LayerKinds kinds = {{"linear_attention", "full_attention"}, "df", NULL, 0, 0};
   if (arch->layers == config_parse_streams)
     kinds = (LayerKinds){{"linear_attention", "indexed_attention", "full_attention"}, "dff", NULL, 0, 0};
-  config->delta = arch->delta;
   TRY(parse_sizes(r, &config->delta));
   if (!reader_member(r, "layer_types"))
     TRY(reader_int(r, "full_attention_interval", 1, INT32_MAX, 4, &kinds.period));
   TRY(config_parse_kinds(r, &kinds, 0, config));
-  if (has(arch, INTERLEAVED_DELTA)) config->delta.form = DELTA_INTERLEAVED;
   return check_activation(r, config);
 }
 
@@ -46,7 +44,6 @@ Status config_parse_delta_windows(const ConfigReader *r, const Architecture *arc
       {"linear_attention", "sliding_attention", "full_attention"}, "dwf", "dwdfw", 0, 0};
   int window;
   TRY(reader_int(r, "sliding_window", 1, MAX_POSITION, 512, &window));
-  config->delta = arch->delta;
   TRY(parse_sizes(r, &config->delta));
   TRY(config_parse_kinds(r, &kinds, window, config));
   for (int i = 0; i < config->n_layers; i++)
@@ -139,9 +136,6 @@ Status config_parse_channel_delta(const ConfigReader *r, const Architecture *arc
   TRY(check_unread(r, arch, config));
   delta->n_value_heads = delta->n_key_heads;
   delta->value_dim = delta->key_dim;
-  delta->form = DELTA_APART;
-  delta->rule = RULE_KIMI;
-  delta->gate_is_sigmoid = true;
   return check_activation(r, config);
 }
 
@@ -181,8 +175,6 @@ Status config_parse_delta_apart(const ConfigReader *r, const Architecture *arch,
   bool no_rope;
   TRY(has_no_rope(r, &no_rope));
   TRY(parse_sizes_apart(r, config));
-  config->delta.form = DELTA_APART;
-  config->delta.norm_eps = 1e-5; /* whatever rms_norm_eps is */
   TRY(reader_bool(r, "linear_allow_neg_eigval", true, &config->delta.doubles_beta));
   TRY(config_parse_kinds(r, &kinds, 0, config));
   if (n < 4 && !reader_member(r, "layer_types")) config->layers[n - 1].kind = LAYER_ATTENTION;

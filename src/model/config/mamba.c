@@ -71,10 +71,6 @@ static Status parse_sizes(const ConfigReader *r, const Architecture *arch, Model
   DeltaConfig *delta = &config->delta;
   int activation;
   if (config_count_layers(config, LAYER_DELTA, config->n_layers) == 0) return STATUS_OK;
-  *delta = arch->delta;
-  delta->rule = RULE_MAMBA2;
-  delta->z_scale = delta->a_scale = delta->out_scale = 1;
-  delta->q_scale = delta->k_scale = delta->v_scale = 1;
   TRY(reader_int(r, "mamba_n_heads", 1, MAX_HEADS, delta->n_value_heads, &delta->n_value_heads));
   TRY(reader_int(r, "mamba_n_groups", 1, MAX_HEADS, delta->n_key_heads, &delta->n_key_heads));
   TRY(reader_int(r, "mamba_d_state", 1, MAX_DELTA_DIM, delta->key_dim, &delta->key_dim));

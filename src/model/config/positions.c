@@ -388,6 +388,7 @@ Status config_parse_positions(const ConfigReader *r, const Architecture *arch, M
     if (has(arch, NEIGHBOURS)) TRY(reader_bool(r, "rope_interleave", true, &config->rope.neighbours));
     config_scale_latent(config);
   }
+  config->delta = arch->delta;
   TRY(arch->layers ? arch->layers(r, arch, config) : config_parse_windows(r, arch, config));
   if (config_count_layers(config, LAYER_DELTA, config->n_layers) == 0) config->delta = (DeltaConfig){0};
   if (config_count_layers(config, LAYER_CONV, config->n_layers) == 0) config->conv = (ConvConfig){0};
