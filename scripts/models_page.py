@@ -86,6 +86,8 @@ def tensors():
     layer, model = [], []
     for _, _, name, words, _, n_out, n_in, *_ in rows("LINEAR"):
         layer.append(line(name, "", f"{size(n_in)} → {size(n_out)}", words))
+    for _, member, words, n_out, n_in, _ in rows("EXPERT_LINEAR"):
+        layer.append(line(f"mlp.experts.E.{member}_proj", "", f"{size(n_in)} → {size(n_out)}", words))
     for _, _, name, words, kind, _, n, taps, *_ in rows("VECTOR"):
         shape = f"[{size(n)}]" if taps == "ONE" else f"[{size(n)}, 1, {size(taps)}]"
         layer.append(line(name, ".weight" if kind == "NORM" else "", shape, words))

@@ -94,16 +94,15 @@ static Status visit_matrix(Loader *loader, const Pass *pass, DeviceLinear *to, c
 }
 
 /* Latent attention's matrices of a head: one for keys, one for values. A head is loaded like an expert, so
- * they are numbered after EXPERT_GATE, EXPERT_UP and EXPERT_DOWN. */
+ * they are numbered after EXPERT_GATE and so on. */
 enum { KEY_HEADS = N_EXPERT_LINEARS, VALUE_HEADS };
 
 /* Linear layer `part` of an expert, or of a head if part is KEY_HEADS or VALUE_HEADS. Expert n_experts is the
  * shared expert. */
 static const Linear *expert_layer(const Loader *loader, const ModelLayer *from, int expert, int part) {
-  const Linear *const shared[] = {&from->gate, &from->up, &from->down};
   if (part == KEY_HEADS) return &from->key_heads[expert];
   if (part == VALUE_HEADS) return &from->value_heads[expert];
-  if (expert == loader->loaded->model->config.experts.n_experts) return shared[part];
+  if (expert == loader->loaded->model->config.experts.n_experts) return &from->linear[mlp_linear(part)];
   return layer_linear(from, expert_linear(expert, part));
 }
 

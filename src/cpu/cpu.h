@@ -15,8 +15,12 @@ typedef struct {
   const float *bias; /* [n_out] or NULL */
 } CpuLinear;
 
-typedef struct {
-  CpuLinear gate, up, down;
+typedef union {
+  CpuLinear linear[N_EXPERT_LINEARS];
+  struct {
+#define EXPERT_LINEAR(SLOT, member, ...) CpuLinear member;
+#include "model/tensors.def"
+  };
 } CpuExpert;
 
 /* The matrices of a mix of streams (operations.def, MIX_FOR_ATTENTION); inject.linear is NULL for the mix

@@ -58,9 +58,8 @@ static void take_layer(const Model *model, int index, CpuExpert *experts, float 
     to->linear[which] = cpu_take_linear(&from->linear[which], place, next);
   to->experts = experts;
   for (int e = 0; e < own.n_experts; e++)
-    experts[e] = (CpuExpert){.gate = cpu_take_linear(&from->experts[e].gate, place, next),
-                             .up = cpu_take_linear(&from->experts[e].up, place, next),
-                             .down = cpu_take_linear(&from->experts[e].down, place, next)};
+    for (int part = 0; part < N_EXPERT_LINEARS; part++)
+      experts[e].linear[part] = cpu_take_linear(&from->experts[e].linear[part], place, next);
   to->xielu = xielu_read(from);
   if (own.sparsity > 0) to->gate_deviations = (float)gaussian_quantile(own.sparsity);
 }

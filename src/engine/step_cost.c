@@ -72,8 +72,7 @@ static void add_linears(const Model *model, int index, int n_rows, int n_ended, 
   double bytes = 0, flop = 0;
   for (int which = 0; which < layer_linear_count(&model->config, index); which++) {
     const Linear *linear = layer_linear(&model->layers[index], which);
-    const bool ends = which >= N_LAYER_LINEARS ||
-                      layer_tensor_operation(&model->config, index, false, which) >= OP_OUT_PROJ;
+    const bool ends = layer_tensor_operation(&model->config, index, false, which) >= OP_OUT_PROJ;
     const int n = ends ? n_ended : n_rows;
     if (n == 0) continue;
     if (which < N_LAYER_LINEARS) {
@@ -134,9 +133,7 @@ double step_host_bytes(const Model *model, int host_experts, int host_layers) {
       const double all = matrix_bytes(layer_linear(&model->layers[i], which));
       if (which >= N_LAYER_LINEARS && i >= c->n_layers - host_experts)
         bytes += all * c->experts.n_chosen / c->experts.n_experts;
-      if (which < N_LAYER_LINEARS && layer_linear_held(c, which) < HELD_ON_DEVICE &&
-          i >= c->n_layers - host_layers)
-        bytes += all;
+      if (layer_linear_held(c, which) < HELD_ON_DEVICE && i >= c->n_layers - host_layers) bytes += all;
     }
   return bytes;
 }

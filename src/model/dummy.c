@@ -94,11 +94,9 @@ static Status place_stored(Arena *arena, const Model *model, int index, Linear w
   const ModelConfig *config = &model->config;
   for (int which = 0; which < N_LAYER_LINEARS; which++) {
     if (!layer_linear_is_first(config, index, which)) continue;
-    int n_in, n_out;
-    layer_linear_sizes(config, index, which, &n_in, &n_out);
-    whole[which] = (Linear){.n_in = n_in,
-                            .n_out = layer_linear_stored(config, index, which).n_out,
-                            .name = layer_linear(&model->layers[index], which)->name};
+    const Linear *linear = &model->layers[index].linear[which];
+    whole[which] = (Linear){
+        .n_in = linear->n_in, .n_out = layer_linear_stored(config, index, which).n_out, .name = linear->name};
     if (layer_linear_held(config, which) == HELD_ROUTER) /* dense whatever the config says */
       place_dense(arena, &whole[which]);
     else
@@ -115,14 +113,13 @@ static Status place_linears(Arena *arena, const Model *model, int index, Error *
   for (int which = 0; which < layer_linear_count(config, index); which++) {
     if (!layer_linear_exists(config, index, which)) continue;
     Linear *linear = layer_linear(layer, which);
-    int n_in, n_out;
-    layer_linear_sizes(config, index, which, &n_in, &n_out);
+    const int n_out = linear->n_out;
     if (which < N_LAYER_LINEARS) {
       const StoredLinear stored = layer_linear_stored(config, index, which);
       *linear = whole[stored.first_part];
       if (n_out < stored.n_out) TRY(linear_cut(linear, stored.first, n_out, model->files->path, err));
     } else {
-      *linear = (Linear){.n_in = n_in, .n_out = n_out, .name = linear->name};
+      *linear = (Linear){.n_in = linear->n_in, .n_out = n_out, .name = linear->name};
       TRY(place_matrix(arena, model, linear, err));
     }
     if (layer_linear_needs_bias(config, index, which)) linear->bias = place_vector(arena, n_out);

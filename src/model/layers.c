@@ -16,7 +16,7 @@ typedef enum {
 enum { OP_MIXER = N_OPERATIONS, OP_MLP };
 
 /* Which member of the config requires that a linear layer has a bias. */
-typedef enum { BIAS_NONE, BIAS_QKV, BIAS_O, BIAS_MLP, BIAS_DELTA, BIAS_CONV, BIAS_ROUTER, BIAS_LATENT } Bias;
+typedef enum { BIAS_NONE, BIAS_QKV, BIAS_O, BIAS_MLP, BIAS_DELTA, BIAS_CONV, BIAS_EXPERTS, BIAS_LATENT } Bias;
 
 static const struct {
   const char *name;
@@ -26,10 +26,13 @@ static const struct {
   Division division;
   Holding held;
   bool rounded;
-} linears[N_LAYER_LINEARS] = {
+} linears[N_LAYER_LINEARS + N_EXPERT_LINEARS] = {
 #define LINEAR(SLOT, member, name, words, operation, out, in, bias, division, held, rounded)                 \
   [LAYER_##SLOT] = {name,        OP_##operation,    WIDTH_##out, WIDTH_##in,                                 \
                     BIAS_##bias, DIVIDE_##division, HELD_##held, rounded},
+#define EXPERT_LINEAR(SLOT, member, words, out, in, division)                                                \
+  [N_LAYER_LINEARS + EXPERT_##SLOT] = {NULL,         OP_EXPERTS,        WIDTH_##out,  WIDTH_##in,            \
+                                       BIAS_EXPERTS, DIVIDE_##division, HELD_EXPERTS, true},
 #include "model/tensors.def"
 };
 
@@ -161,7 +164,7 @@ static bool is_of_expert(int which) {
   return which >= N_LAYER_LINEARS;
 }
 
-/* The role of linear layer `which` in its expert: EXPERT_GATE, EXPERT_UP or EXPERT_DOWN. */
+/* The role of linear layer `which` in its expert: EXPERT_GATE and so on. */
 static int expert_part(int which) {
   return (which - N_LAYER_LINEARS) % N_EXPERT_LINEARS;
 }
@@ -170,19 +173,23 @@ static int expert_of(int which) {
   return (which - N_LAYER_LINEARS) / N_EXPERT_LINEARS;
 }
 
-void expert_linear_name(const ModelConfig *config, int which, char name[LINEAR_NAME_SIZE]) {
+/* The index in linears[] of linear layer `which`. All experts have the same rows. */
+static int row_of_linear(int which) {
+  return is_of_expert(which) ? N_LAYER_LINEARS + expert_part(which) : which;
+}
+
+void layer_linear_part(const ModelConfig *config, int layer, int which, char name[LINEAR_NAME_SIZE]) {
   const ExpertNames *names = config->expert_names;
-  const char *const parts[] = {
-      [EXPERT_GATE] = names->gate, [EXPERT_UP] = names->up, [EXPERT_DOWN] = names->down};
-  snprintf(name, LINEAR_NAME_SIZE, "%s.%d.%s", names->each, expert_of(which), parts[expert_part(which)]);
+  if (is_of_expert(which))
+    snprintf(name, LINEAR_NAME_SIZE, "%s.%d.%s", names->each, expert_of(which),
+             names->own[expert_part(which)]);
+  else
+    snprintf(name, LINEAR_NAME_SIZE, "%s", layer_linear_stored(config, layer, which).name);
 }
 
 Linear *layer_linear(const ModelLayer *layer, int which) {
-  if (!is_of_expert(which)) return (Linear *)&layer->linear[which];
-  Expert *expert = &layer->experts[expert_of(which)];
-  Linear *const parts[] = {
-      [EXPERT_GATE] = &expert->gate, [EXPERT_UP] = &expert->up, [EXPERT_DOWN] = &expert->down};
-  return parts[expert_part(which)];
+  if (is_of_expert(which)) return &layer->experts[expert_of(which)].linear[expert_part(which)];
+  return (Linear *)&layer->linear[which];
 }
 
 const char *layer_linear_name(int which) {
@@ -194,16 +201,10 @@ const char *layer_vector_name(int which) {
 }
 
 void layer_linear_sizes(const ModelConfig *config, int layer, int which, int *n_in, int *n_out) {
-  if (is_of_expert(which)) {
-    const int outer = expert_row_width(config), inner = config->experts.width;
-    const bool down = expert_part(which) == EXPERT_DOWN;
-    *n_in = down ? inner : outer;
-    *n_out = down ? outer : inner;
-    return;
-  }
-  *n_in = layer_width(config, layer, linears[which].in);
+  const int row = row_of_linear(which);
+  *n_in = layer_width(config, layer, linears[row].in);
   if (config->draft.kind == DRAFT_EAGLE3 && layer == 0 && which <= LAYER_V) *n_in *= 2;
-  *n_out = layer_width(config, layer, linears[which].out);
+  *n_out = layer_width(config, layer, linears[row].out);
 }
 
 /* False if the layer's kind excludes this operation of tensors.def. True for operations that do not depend on
@@ -223,7 +224,7 @@ static bool has_operation(const LayerConfig *own, unsigned operation) {
 OpKind layer_tensor_operation(const ModelConfig *config, int layer, bool is_vector, int which) {
   const LayerConfig own = config_layer(config, layer);
   const bool streams = config->streams.n > 0;
-  const unsigned operation = is_vector ? vectors[which].operation : linears[which].operation;
+  const unsigned operation = is_vector ? vectors[which].operation : linears[row_of_linear(which)].operation;
   switch (operation) {
   case OP_MIXER:
     if (streams) return OP_MIX_FOR_ATTENTION;
@@ -239,17 +240,14 @@ OpKind layer_tensor_operation(const ModelConfig *config, int layer, bool is_vect
 
 bool layer_linear_exists(const ModelConfig *config, int layer, int which) {
   const LayerConfig own = config_layer(config, layer);
-  if (is_of_expert(which))
-    return expert_of(which) < own.n_experts &&
-           !(is_ungated(config->activation) && expert_part(which) == EXPERT_GATE);
-  return has_operation(&own, linears[which].operation) && layer_width(config, layer, linears[which].in) > 0 &&
-         layer_width(config, layer, linears[which].out) > 0;
+  const int row = row_of_linear(which);
+  return has_operation(&own, linears[row].operation) && layer_width(config, layer, linears[row].in) > 0 &&
+         layer_width(config, layer, linears[row].out) > 0;
 }
 
 bool layer_linear_needs_bias(const ModelConfig *config, int layer, int which) {
   const LayerKind kind = config_layer(config, layer).kind;
-  if (is_of_expert(which)) return config->experts.biases;
-  switch (linears[which].bias) {
+  switch (linears[row_of_linear(which)].bias) {
   case BIAS_QKV: return config->qkv_bias && !config->latent.kv_rank;
   case BIAS_O:
     if (kind == LAYER_CONV) return config->conv.bias;
@@ -257,7 +255,7 @@ bool layer_linear_needs_bias(const ModelConfig *config, int layer, int which) {
   case BIAS_MLP: return config->mlp_bias;
   case BIAS_DELTA: return kind == LAYER_DELTA && config->delta.biases;
   case BIAS_CONV: return config->conv.bias;
-  case BIAS_ROUTER: return config->experts.biases;
+  case BIAS_EXPERTS: return config->experts.biases;
   case BIAS_LATENT: return config->o_bias;
   case BIAS_NONE: break;
   }
@@ -282,25 +280,24 @@ StoredLinear layer_linear_stored(const ModelConfig *config, int layer, int which
 }
 
 bool layer_linear_is_first(const ModelConfig *config, int layer, int which) {
-  if (is_of_expert(which)) return layer_linear_exists(config, layer, which);
   return layer_linear_exists(config, layer, which) &&
-         layer_linear_stored(config, layer, which).first_part == which;
+         (is_of_expert(which) || layer_linear_stored(config, layer, which).first_part == which);
 }
 
 Division layer_linear_division(int which) {
-  if (is_of_expert(which)) return expert_part(which) == EXPERT_DOWN ? DIVIDE_UNIT_INPUTS : DIVIDE_UNITS;
-  return linears[which].division;
+  return linears[row_of_linear(which)].division;
 }
 
 Holding layer_linear_held(const ModelConfig *config, int which) {
   const bool of_delta = which == LAYER_DELTA_A || which == LAYER_DELTA_Z;
   if (of_delta ? config->delta.gate_rank > 0 : which == LAYER_Q && config->latent.q_rank > 0)
     return HELD_ALONE;
-  return which == LAYER_DELTA_A && config->delta.rule == RULE_KIMI ? HELD_DELTA_END : linears[which].held;
+  return which == LAYER_DELTA_A && config->delta.rule == RULE_KIMI ? HELD_DELTA_END
+                                                                   : linears[row_of_linear(which)].held;
 }
 
 bool layer_linear_is_rounded(int which) {
-  return is_of_expert(which) || linears[which].rounded;
+  return linears[row_of_linear(which)].rounded;
 }
 
 /* --- vectors of a layer */

@@ -4,9 +4,8 @@
 #include "model/model.h"
 #include "model/program.h"
 
-/* Linear layers from N_LAYER_LINEARS on are those of a layer's experts: gate, up and down of the first, then
- * of the second, and so on. */
-enum { EXPERT_GATE, EXPERT_UP, EXPERT_DOWN, N_EXPERT_LINEARS };
+/* Linear layers from N_LAYER_LINEARS on are those of a layer's experts: EXPERT_GATE .. of the first, then of
+ * the second, and so on. */
 static inline int expert_linear(int expert, int part) {
   return N_LAYER_LINEARS + expert * N_EXPERT_LINEARS + part;
 }
@@ -54,8 +53,8 @@ typedef struct {
 #define LINEAR_NAME_SIZE 88
 /* PRECOND which < N_LAYER_LINEARS */
 StoredLinear layer_linear_stored(const ModelConfig *config, int layer, int which);
-/* name = "mlp.experts.7.gate_proj", for linear layers from N_LAYER_LINEARS on. */
-void expert_linear_name(const ModelConfig *config, int which, char name[LINEAR_NAME_SIZE]);
+/* name = the stored matrix's name within the layer, such as "mlp.experts.7.gate_proj". */
+void layer_linear_part(const ModelConfig *config, int layer, int which, char name[LINEAR_NAME_SIZE]);
 /* True if linear layer `which` is the first one in its stored matrix; false also if the layer lacks it. */
 bool layer_linear_is_first(const ModelConfig *config, int layer, int which);
 
@@ -130,15 +129,15 @@ typedef enum {
   HELD_SMALL,     /* DeviceLayer.small[which - LAYER_ALTUP_ROUTER] */
   HELD_ROUTER,    /* as HELD_ALONE; only kernels of the router read it */
   HELD_HEADS,     /* key_heads and value_heads */
+  HELD_EXPERTS,   /* DeviceLayer.experts; all linear layers of experts */
 } Holding;
 /* The value in tensors.def, with two exceptions. HELD_ALONE: the matrix multiplies the output of another one
- * (z and a of the delta rule with a gate_rank, q with a q_rank). HELD_DELTA_END: delta_a with RULE_KIMI.
- * PRECOND which < N_LAYER_LINEARS: no experts */
+ * (z and a of the delta rule with a gate_rank, q with a q_rank). HELD_DELTA_END: delta_a with RULE_KIMI. */
 Holding layer_linear_held(const ModelConfig *config, int which);
 
 /* True if `auk quantize` rounds this kind of linear layer. */
 bool layer_linear_is_rounded(int which);
 
-/* The layer's operation that reads tensor `which`: a vector if is_vector, else a linear layer below
- * N_LAYER_LINEARS. PRECOND the layer has the tensor. */
+/* The layer's operation that reads tensor `which`: a vector if is_vector, else a linear layer. PRECOND the
+ * layer has the tensor. */
 OpKind layer_tensor_operation(const ModelConfig *config, int layer, bool is_vector, int which);

@@ -83,12 +83,11 @@ struct ModelFiles {
   MappedFile packed;            /* an ak48 file */
   StoredTensor *packed_tensors; /* [n_packed_tensors] in the file's order */
   size_t n_packed_tensors;
-  char (*names)[LINEAR_NAME_SIZE]; /* [n_layers][N_LAYER_LINEARS] names of the layers' Linears */
+  char (*names)[LINEAR_NAME_SIZE]; /* names of the layers' Linears, in order */
   char own_names[N_MODEL_LINEARS][LINEAR_NAME_SIZE];
-  NgramShard *ngram_shards;               /* shards of all layers */
-  Expert *experts;                        /* experts of all layers */
-  char (*expert_names)[LINEAR_NAME_SIZE]; /* [n_experts][N_EXPERT_LINEARS] names of the experts' Linears */
-  StoredTensor **views; /* [n_views] for each layer, hf_experts.c's views of the tensors of all experts */
+  NgramShard *ngram_shards; /* shards of all layers */
+  Expert *experts;          /* experts of all layers */
+  StoredTensor **views;     /* [n_views] for each layer, hf_experts.c's views of the tensors of all experts */
   size_t n_views, views_capacity;
   char *packed_names;    /* storage of packed_tensors' names */
   StoredWeights *stored; /* [n_stored] linear layers for model_prepare() */
@@ -121,8 +120,8 @@ Status hf_directory_open(const char *path, const ModelOverrides *overrides, Mode
 Status hf_draft_open(const char *path, const Model *target, Model *draft, Error *err);
 Status ak48_open(const char *path, const ModelOverrides *overrides, Model *model, Error *err);
 
-/* Allocates model->layers, names all Linears, and sets the sizes of the Linears outside the layers, except
- * the head's. PRECOND the config is set. */
+/* Allocates model->layers, names all Linears, and sets their sizes, except the head's. PRECOND the config is
+ * set. */
 Status model_make_layers(Model *model, const char *body, Error *err);
 
 /* Sets model->head to a dense lm_head or, if the config ties it, to the embedding. */

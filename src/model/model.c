@@ -44,53 +44,47 @@ int dtype_find(const char *name, StoredTensor *tensor) {
   return 0;
 }
 
-/* Allocates the experts of all layers and names their Linears. */
-static Status make_experts(Model *model, const char *body, Error *err) {
+/* Allocates the layers with their experts, and the names of the layers' Linears. */
+static Status allocate_layers(Model *model, Error *err) {
   const ModelConfig *config = &model->config;
   ModelFiles *files = model->files;
-  size_t n = 0;
-  for (int layer = 0; layer < config->n_layers; layer++) n += (size_t)config_layer(config, layer).n_experts;
-  if (n == 0) return STATUS_OK;
-  files->n_experts = n;
-  files->experts = mem_alloc(n, sizeof *files->experts, "experts", err);
-  files->expert_names = mem_alloc(n, N_EXPERT_LINEARS * sizeof *files->expert_names, "names of experts", err);
-  if (!files->experts || !files->expert_names) return STATUS_FAILED;
-  Expert *next = files->experts;
-  char(*name)[LINEAR_NAME_SIZE] = files->expert_names;
+  size_t n_linears = 0;
   for (int layer = 0; layer < config->n_layers; layer++) {
+    files->n_experts += (size_t)config_layer(config, layer).n_experts;
+    n_linears += (size_t)layer_linear_count(config, layer);
+  }
+  TRY(NEW(model->layers, (size_t)config->n_layers, "layers", err));
+  TRY(NEW(files->names, n_linears, "layer names", err));
+  if (files->n_experts > 0) TRY(NEW(files->experts, files->n_experts, "experts", err));
+  Expert *next = files->experts;
+  for (int layer = 0; files->experts && layer < config->n_layers; layer++) {
     model->layers[layer].experts = next;
-    for (int which = N_LAYER_LINEARS; which < layer_linear_count(config, layer); which++, name++) {
-      char part[LINEAR_NAME_SIZE];
-      expert_linear_name(config, which, part);
-      layer_full_name(config, body, layer, part, *name, sizeof *name);
-      layer_linear(&model->layers[layer], which)->name = *name;
-    }
     next += config_layer(config, layer).n_experts;
   }
   return STATUS_OK;
 }
 
 Status model_make_layers(Model *model, const char *body, Error *err) {
-  size_t n_layers = (size_t)model->config.n_layers;
+  const ModelConfig *config = &model->config;
   ModelFiles *files = model->files;
-  model->layers = mem_alloc(n_layers, sizeof *model->layers, "layers", err);
-  files->names = mem_alloc(n_layers, N_LAYER_LINEARS * sizeof *files->names, "layer names", err);
-  if (!model->layers || !files->names) return STATUS_FAILED;
+  TRY(allocate_layers(model, err));
   for (int which = 0; which < N_MODEL_LINEARS; which++) {
     Linear *linear = &model->linear[which];
-    model_linear_name(&model->config, body, which, files->own_names[which]);
+    model_linear_name(config, body, which, files->own_names[which]);
     linear->name = files->own_names[which];
-    if (which != MODEL_HEAD) model_linear_sizes(&model->config, which, &linear->n_in, &linear->n_out);
+    if (which != MODEL_HEAD) model_linear_sizes(config, which, &linear->n_in, &linear->n_out);
   }
-  for (size_t i = 0; i < n_layers; i++) {
-    for (int which = 0; which < N_LAYER_LINEARS; which++) {
-      char *name = files->names[i * N_LAYER_LINEARS + (size_t)which];
-      layer_full_name(&model->config, body, (int)i, layer_linear_stored(&model->config, (int)i, which).name,
-                      name, LINEAR_NAME_SIZE);
-      layer_linear(&model->layers[i], which)->name = name;
+  char(*name)[LINEAR_NAME_SIZE] = files->names, part[LINEAR_NAME_SIZE];
+  for (int layer = 0; layer < config->n_layers; layer++)
+    for (int which = 0; which < layer_linear_count(config, layer); which++, name++) {
+      layer_linear_part(config, layer, which, part);
+      layer_full_name(config, body, layer, part, *name, sizeof *name);
+      Linear *linear = layer_linear(&model->layers[layer], which);
+      linear->name = *name;
+      if (layer_linear_exists(config, layer, which))
+        layer_linear_sizes(config, layer, which, &linear->n_in, &linear->n_out);
     }
-  }
-  return make_experts(model, body, err);
+  return STATUS_OK;
 }
 
 void model_set_head(Model *model, const char *name, const void *data, Dtype dtype) {

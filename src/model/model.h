@@ -132,8 +132,12 @@ double softplus(double x);
 /* One of a layer's experts: an MLP of the width config.experts.width. A checkpoint stores experts one by one,
  * or all experts of a layer together in tensors with one more dimension. Then these Linears are views into
  * such tensors. */
-typedef struct {
-  Linear gate, up, down; /* gate, up: expert_row_width() -> width; down: the reverse; gate.n_out may be 0 */
+typedef union {
+  Linear linear[N_EXPERT_LINEARS]; /* n_out 0: an expert has no such Linear */
+  struct {
+#define EXPERT_LINEAR(SLOT, member, ...) Linear member;
+#include "model/tensors.def"
+  };
 } Expert;
 
 /* A part of a table of n-grams (NgramConfig). Numbers in F8_E4M3 or I8 are multiplied by a scale. */

@@ -141,11 +141,8 @@ const char *linear_name(const ModelConfig *config, int layer, int which, const c
   const LayerConfig own = config_layer(config, layer);
   const ExpertNames *experts = config->expert_names;
   if (which == LAYER_ROUTER && experts) return experts->router;
-  if (own.n_experts > 0 && experts->shared_gate) {
-    if (which == LAYER_GATE) return experts->shared_gate;
-    if (which == LAYER_UP) return experts->shared_up;
-    if (which == LAYER_DOWN) return experts->shared_down;
-  }
+  for (int part = 0; own.n_experts > 0 && part < N_EXPERT_LINEARS; part++)
+    if (which == mlp_linear(part) && experts->shared[part]) return experts->shared[part];
   return FIND(own_linears, config, &own, which, FIND(other_linears, config, &own, which, usual));
 }
 

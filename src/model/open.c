@@ -64,7 +64,6 @@ void model_close(Model *model) {
     free(model->files->experts);
     free(model->files->waiting);
     free(model->files->ngram_shards);
-    free(model->files->expert_names);
     for (size_t i = 0; i < model->files->n_views; i++) free(model->files->views[i]);
     free(model->files->views);
     free(model->files->path);

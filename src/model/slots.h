@@ -13,6 +13,15 @@ enum {
   N_PACKED_LINEARS = LAYER_UP + 1, /* the linear layers of an ak48 file come first */
 };
 
+/* The linear layer of a layer's own MLP that corresponds to an expert's linear layer `part`. */
+static inline int mlp_linear(int part) {
+  static const int linears[] = {
+#define EXPERT_LINEAR(SLOT, ...) LAYER_##SLOT,
+#include "model/tensors.def"
+  };
+  return linears[part];
+}
+
 enum {
 #define VECTOR(SLOT, ...) LAYER_##SLOT,
 #include "model/tensors.def"

@@ -276,9 +276,8 @@ static void widen(Rest *rest, size_t i, const LayerMatrix *m) {
 
 /* True if `part`, a tensor's name without the layer's prefix, is that of a tensor of stacked experts. */
 static bool is_of_all(const ExpertNames *names, const char *part) {
-  const char *const all[] = {names->all_gate_up, names->all_down, names->all_up};
-  for (int i = 0; i < 3; i++)
-    if (all[i] && strncmp(part, all[i], strlen(all[i])) == 0) return true;
+  for (int i = 0; i < N_EXPERT_LINEARS; i++)
+    if (names->all[i] && strncmp(part, names->all[i], strlen(names->all[i])) == 0) return true;
   return false;
 }
 

@@ -45,16 +45,14 @@ static const char *why_kept(const LayerMatrix *m, const LatentConfig *latent, in
 
 /* A linear layer's stage. Within an operation a matrix comes after those that make its input. */
 static int stage_of(const ModelConfig *config, int layer, int which) {
-  const bool expert = which >= N_LAYER_LINEARS;
-  const Holding held = expert ? HELD_ALONE : layer_linear_held(config, which);
+  const Holding held = layer_linear_held(config, which);
+  const Division division = layer_linear_division(which);
   int turn = 0;
-  if (held == HELD_GATE_UP) turn = 1;                                           /* after latent_in */
+  if (division == DIVIDE_UNITS) turn = 1;                                       /* after latent_in */
   if ((which == LAYER_Q && held == HELD_ALONE) || held == HELD_HEADS) turn = 1; /* after q_a, kv_a */
-  if (expert) turn = (which - N_LAYER_LINEARS) % N_EXPERT_LINEARS == EXPERT_DOWN ? 2 : 1;
-  if (which == LAYER_DOWN) turn = 2;
+  if (division == DIVIDE_UNIT_INPUTS) turn = 2;
   if (which == LAYER_LATENT_OUT) turn = 3;
-  const OpKind kind = expert ? OP_EXPERTS : layer_tensor_operation(config, layer, false, which);
-  return (int)kind * STAGE_PARTS + turn;
+  return (int)layer_tensor_operation(config, layer, false, which) * STAGE_PARTS + turn;
 }
 
 static LayerMatrix *matrix_named(LayerWork *work, const char *name) {

@@ -46,6 +46,12 @@ typedef struct {
 #define C(...) MEMBER(ModelConfig, __VA_ARGS__)
 #define L(...) MEMBER(LayerConfig, __VA_ARGS__)
 #define E(...) MEMBER(ExpertNames, __VA_ARGS__)
+/* The names of an expert's linear layers. */
+#define PARTS(gate, up, down, member)                                                                        \
+  {gate, offsetof(ExpertNames, member[EXPERT_GATE]), IS_TEXT, ""},                                           \
+      {up, offsetof(ExpertNames, member[EXPERT_UP]), IS_TEXT, ""}, {                                         \
+    down, offsetof(ExpertNames, member[EXPERT_DOWN]), IS_TEXT, ""                                            \
+  }
 #define R(rope)                                                                                              \
   C(rope.kind, "plain linear llama3 yarn longrope proportional"), C(rope.rotary_dim), C(rope.neighbours),    \
       C(rope.backwards), C(rope.theta), C(rope.factor), C(rope.low_freq_factor), C(rope.high_freq_factor),   \
@@ -104,10 +110,15 @@ static const Member members_of_config[] = {
 };
 
 static const Member names_of_experts[] = {
-    E(router),      E(each),          E(gate),        E(up),
-    E(down),        E(all_gate_up),   E(all_up),      E(all_down),
-    E(choice_bias), E(bias_may_miss), E(alternate),   E(inputs_first, "- inputs may_be_inputs"),
-    E(shared_gate), E(shared_up),     E(shared_down),
+    E(router),
+    E(each),
+    PARTS("gate", "up", "down", own),
+    PARTS("all_gate_up", "all_up", "all_down", all),
+    E(choice_bias),
+    E(bias_may_miss),
+    E(alternate),
+    E(inputs_first, "- inputs may_be_inputs"),
+    PARTS("shared_gate", "shared_up", "shared_down", shared),
 };
 
 /* As config_layer() gives them. */

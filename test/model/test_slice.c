@@ -107,9 +107,9 @@ static void make_whole(Whole *w, LinearKind kind, int bits, int group) {
   l->down = make_linear(w, kind, bits, group, FFN, HIDDEN);
   w->model.head = make_linear(w, LINEAR_DENSE, 0, 0, HIDDEN, VOCAB);
   for (int e = 0; e < EXPERTS; e++)
-    w->experts[e] = (Expert){make_linear(w, kind, bits, group, HIDDEN, WIDTH),
-                             make_linear(w, kind, bits, group, HIDDEN, WIDTH),
-                             make_linear(w, kind, bits, group, WIDTH, HIDDEN)};
+    w->experts[e] = (Expert){{make_linear(w, kind, bits, group, HIDDEN, WIDTH),
+                              make_linear(w, kind, bits, group, HIDDEN, WIDTH),
+                              make_linear(w, kind, bits, group, WIDTH, HIDDEN)}};
   l->experts = w->experts;
   l->sinks = (Vector){w->memory[0][0], DTYPE_F32, HEADS};
   w->model.layers = l;

@@ -60,14 +60,12 @@ static Status print_tensors(Buffer *out, const Model *model, const Op *op, Error
     if (own->vector[i].data && layer_tensor_operation(config, op->layer, true, i) == op->kind)
       TRY(print_vector(out, name_in_layer(config, stored.name, stored.suffix, name), &own->vector[i], err));
   }
-  for (int i = 0; i < N_LAYER_LINEARS; i++)
-    if (own->linear[i].n_out && layer_tensor_operation(config, op->layer, false, i) == op->kind)
-      TRY(print_linear(out, name_in_layer(config, layer_linear_stored(config, op->layer, i).name, "", name),
-                       &own->linear[i], err));
-  for (int i = N_LAYER_LINEARS; op->kind == OP_EXPERTS && i < expert_linear(1, 0); i++) {
+  for (int i = 0; i < expert_linear(1, 0); i++) {
     char part[LINEAR_NAME_SIZE];
-    if (!layer_linear_exists(config, op->layer, i)) continue;
-    expert_linear_name(config, i, part);
+    if (!layer_linear_exists(config, op->layer, i) ||
+        layer_tensor_operation(config, op->layer, false, i) != op->kind)
+      continue;
+    layer_linear_part(config, op->layer, i, part);
     TRY(print_linear(out, name_in_layer(config, part, "", name), layer_linear(own, i), err));
   }
   return STATUS_OK;

@@ -11,11 +11,10 @@
 
 /* Names of an expert's matrices, of the tensors that hold the matrices of all experts, and of the shared
  * expert's matrices. */
-#define GATE_UP_DOWN    .gate = "gate_proj", .up = "up_proj", .down = "down_proj"
-#define W1_W3_W2        .gate = "w1", .up = "w3", .down = "w2"
-#define ALL_IN(experts) .all_gate_up = experts ".gate_up_proj", .all_down = experts ".down_proj"
-#define SHARED(prefix)  .shared_gate = prefix ".gate_proj", .shared_up = prefix ".up_proj", \
-                        .shared_down = prefix ".down_proj"
+#define GATE_UP_DOWN    .own = { "gate_proj", "up_proj", "down_proj" }
+#define W1_W3_W2        .own = { "w1", "w3", "w2" }
+#define ALL_IN(experts) .all = { experts ".gate_up_proj", NULL, experts ".down_proj" }
+#define SHARED(prefix)  .shared = { prefix ".gate_proj", prefix ".up_proj", prefix ".down_proj" }
 #define SHARED_EXPERTS  SHARED("mlp.shared_experts")
 #define IN_MLP          "mlp.experts", GATE_UP_DOWN, ALL_IN("mlp.experts")
 
@@ -31,8 +30,7 @@ qwen_names        = { "mlp.gate", IN_MLP, SHARED("mlp.shared_expert") },
   lfm2_names        = { "feed_forward.gate", "feed_forward.experts", W1_W3_W2, ALL_IN("feed_forward.experts"),
       .choice_bias = "feed_forward.expert_bias" },
   granite_names     = { "block_sparse_moe.router.layer", "block_sparse_moe.experts", GATE_UP_DOWN,
-      .all_gate_up = "block_sparse_moe.input_linear.weight",
-      .all_down = "block_sparse_moe.output_linear.weight" },
+      .all = { "block_sparse_moe.input_linear.weight", NULL, "block_sparse_moe.output_linear.weight" } },
   gemma_names       = { "router.proj", "experts", GATE_UP_DOWN, ALL_IN("experts") },
   minimax_names     = { "block_sparse_moe.gate", "block_sparse_moe.experts", W1_W3_W2, ALL_IN("mlp.experts"),
       .choice_bias = "block_sparse_moe.e_score_correction_bias" },
@@ -56,14 +54,15 @@ qwen_names        = { "mlp.gate", IN_MLP, SHARED("mlp.shared_expert") },
       ALL_IN("block_sparse_moe.experts"), SHARED("block_sparse_moe.shared_experts"),
       "block_sparse_moe.gate.e_score_correction_bias" },
   ling_names        = { "mlp.gate", IN_MLP, SHARED_EXPERTS, "mlp.gate.expert_bias" },
-  aria_names        = { "mlp.router", "mlp.experts", GATE_UP_DOWN, .all_gate_up = "mlp.experts.fc1.weight",
-      .all_down = "mlp.experts.fc2.weight", SHARED_EXPERTS, .inputs_first = INPUTS_ARE_FIRST },
-  step_names        = { "moe.gate", "moe.experts", GATE_UP_DOWN, .all_gate_up = "moe.gate_proj",
-      .all_up = "moe.up_proj", .all_down = "moe.down_proj", SHARED("share_expert"),
+  aria_names        = { "mlp.router", "mlp.experts", GATE_UP_DOWN,
+      .all = { "mlp.experts.fc1.weight", NULL, "mlp.experts.fc2.weight" }, SHARED_EXPERTS,
+      .inputs_first = INPUTS_ARE_FIRST },
+  step_names        = { "moe.gate", "moe.experts", GATE_UP_DOWN,
+      .all = { "moe.gate_proj", "moe.up_proj", "moe.down_proj" }, SHARED("share_expert"),
       .choice_bias = "moe.router_bias" },
   deepseek_v2_names = { "mlp.gate", IN_MLP, SHARED_EXPERTS },
-  nemotron_names    = { "mlp.gate", "mlp.experts", GATE_UP_DOWN, .all_gate_up = "mlp.experts.up_proj",
-      .all_down = "mlp.experts.down_proj", SHARED_EXPERTS,
+  nemotron_names    = { "mlp.gate", "mlp.experts", GATE_UP_DOWN,
+      .all = { "mlp.experts.up_proj", NULL, "mlp.experts.down_proj" }, SHARED_EXPERTS,
       .choice_bias = "mlp.gate.e_score_correction_bias" };
 
 /* Names and members that several rows have. */

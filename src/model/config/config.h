@@ -160,24 +160,29 @@ typedef struct {
  * first as transformers 5 saves it). */
 typedef enum { OUTPUTS_ARE_FIRST, INPUTS_ARE_FIRST, INPUTS_MAY_BE_FIRST } InputsFirst;
 
+/* The linear layers of an expert. */
+enum {
+#define EXPERT_LINEAR(SLOT, ...) EXPERT_##SLOT,
+#include "model/tensors.def"
+  N_EXPERT_LINEARS
+};
+
 /* Names within a layer with experts. Experts are stored one by one (the third one's gate is
- * "mlp.experts.2.gate_proj"), or all experts of a layer together in tensors of three dimensions: all_gate_up
- * has the rows of gate and up (of up alone if there is no gate), all_down the rows of down. */
+ * "mlp.experts.2.gate_proj"), or all experts of a layer together in tensors of three dimensions. */
 typedef struct {
-  const char *router;           /* "mlp.gate" */
-  const char *each;             /* "mlp.experts" */
-  const char *gate, *up, *down; /* an expert's: "gate_proj" */
-  const char *all_gate_up;      /* all experts': "mlp.experts.gate_up_proj" */
-  const char *all_up;           /* if not NULL, all_gate_up has the rows of gate alone */
-  const char *all_down;
+  const char *router;                /* "mlp.gate" */
+  const char *each;                  /* "mlp.experts" */
+  const char *own[N_EXPERT_LINEARS]; /* an expert's: "gate_proj" */
+  /* All experts': "mlp.experts.gate_up_proj"; NULL: the tensor before has this linear layer's rows, too. */
+  const char *all[N_EXPERT_LINEARS];
   /* The shared expert's: "mlp.shared_expert.gate_proj"; NULL: those of the MLP in layers without experts. */
-  const char *shared_gate, *shared_up, *shared_down;
+  const char *shared[N_EXPERT_LINEARS];
   const char *choice_bias; /* "mlp.gate.e_score_correction_bias", or NULL */
   /* There are as many experts for images as for text, numbered after the text's; their own router is
    * `weight_1`. choice_bias has a row for each kind; routers are [inputs][outputs] (ERNIE 4.5 VL). */
   bool two_kinds;
   bool bias_may_miss; /* choice_bias may be missing, in all layers (A.X-K1) */
-  bool alternate;     /* rows of gate and rows of up alternate in all_gate_up (gpt-oss) */
+  bool alternate;     /* rows of gate and rows of up alternate in the tensor of both (gpt-oss) */
   InputsFirst inputs_first;
 } ExpertNames;
 

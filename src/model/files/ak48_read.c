@@ -24,7 +24,6 @@ typedef struct {
 static void set_linear(BodyReader *reader, const Ak48Tensor *tensor, const void *data) {
   Linear *linear = layer_linear(&reader->model->layers[tensor->layer], tensor->which);
   linear->kind = LINEAR_AWQ;
-  layer_linear_sizes(&reader->model->config, tensor->layer, tensor->which, &linear->n_in, &linear->n_out);
   linear->bits = 4;
   linear->group = reader->model->config.quant.scheme.group;
   if (tensor->part == AK48_QWEIGHT)

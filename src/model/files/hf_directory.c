@@ -65,7 +65,6 @@ static Status take_linears(HfLoader *loader, int index) {
     if (!layer_linear_exists(config, index, which)) continue;
     const StoredLinear stored = layer_linear_stored(config, index, which);
     Linear *linear = layer_linear(layer, which);
-    layer_linear_sizes(config, index, which, &linear->n_in, &linear->n_out);
     if (which == LAYER_ROUTER && config->expert_names->two_kinds) {
       StoredTensor *router = hf_find(loader, linear->name, ".weight");
       if (!router) return hf_missing(loader, linear->name, ".weight", "");

@@ -7,7 +7,7 @@
 
 #include "model/files/hf_tensors.h"
 
-enum { MAX_SHAPE = 4, MAX_ALL = 3 }; /* MAX_ALL: gate, up and down, each a tensor of all experts */
+enum { MAX_SHAPE = 4 };
 
 /* How the names of tensors with all experts of a layer end, and which part of an expert's linear layer such a
  * tensor holds. */
@@ -35,9 +35,11 @@ StoredTensor *hf_view(const HfLoader *loader, const char *suffix) {
   return NULL;
 }
 
-/* One matrix of each expert, in tensors of all experts of a layer. */
+/* One matrix of each expert, in tensors of all experts of a layer. It holds the expert's linear layers
+ * `first` (EXPERT_GATE ..) to `last`, those that experts have. */
 typedef struct {
   char base[NAME_SIZE]; /* "model.layers.0.mlp.experts.gate_up_proj" */
+  int first, last;
   int n_experts;
   int64_t n_out, n_in;
   bool inputs_first; /* dense tensors are [experts][inputs][outputs] */
@@ -156,17 +158,15 @@ static Status take_linear(HfLoader *loader, Rows rows, bool inputs_first, Linear
   return take_bias(loader, rows, linear);
 }
 
-/* Takes each expert's matrix `first` (EXPERT_GATE ..) from the tensors `all`. If `last` is another matrix,
- * the tensors have the rows of both, and both are taken. */
-static Status take_of_all(HfLoader *loader, const AllExperts *all, int first, int last, ModelLayer *layer,
-                          StoredTensor *views) {
-  const bool alternate = first < last && loader->model->config.expert_names->alternate;
+static Status take_of_all(HfLoader *loader, const AllExperts *all, ModelLayer *layer, StoredTensor *views) {
+  const int first = all->first;
+  const bool alternate = first < all->last && loader->model->config.expert_names->alternate;
   const int n_out = (int)all->n_out;
   Status status = STATUS_OK;
   for (int e = 0; e < all->n_experts && status == STATUS_OK; e++, views += N_VIEW_KINDS) {
     make_views(all, e, views);
     loader->views = views;
-    for (int part = first; part <= last && status == STATUS_OK; part++) {
+    for (int part = first; part <= all->last && status == STATUS_OK; part++) {
       const int begin = part == first ? 0 : alternate ? 1 : n_out / 2;
       status = take_linear(loader, (Rows){n_out, begin, alternate}, all->inputs_first,
                            layer_linear(layer, expert_linear(e, part)));
@@ -198,47 +198,41 @@ static Status take_each(HfLoader *loader, int index, int n_experts) {
   }
   if (config->expert_names->two_kinds) return STATUS_OK; /* the next experts are those of images */
   char name[NAME_SIZE], part[LINEAR_NAME_SIZE];
-  expert_linear_name(
-      config, expert_linear(n_experts, is_ungated(config->activation) ? EXPERT_UP : EXPERT_GATE), part);
+  layer_linear_part(config, index,
+                    expert_linear(n_experts, is_ungated(config->activation) ? EXPERT_UP : EXPERT_GATE), part);
   layer_full_name(config, loader->body, index, part, name, sizeof name);
   return refuse_more(loader, name, n_experts);
 }
 
-static AllExperts all_experts(const HfLoader *loader, int index, const char *name, int n_out, int n_in) {
+/* Lists the matrices of each expert that tensors of all experts can hold; returns their number. */
+static int list_all(const HfLoader *loader, int index, AllExperts all[N_EXPERT_LINEARS]) {
   const ModelConfig *config = &loader->model->config;
-  AllExperts all = {.n_experts = config->experts.n_experts,
-                    .n_out = n_out,
-                    .n_in = n_in,
-                    .inputs_first = config->expert_names->inputs_first == INPUTS_ARE_FIRST};
-  layer_full_name(config, loader->body, index, name, all.base, sizeof all.base);
-  return all;
+  const ExpertNames *names = config->expert_names;
+  int n = 0;
+  for (int part = 0; part < N_EXPERT_LINEARS; part++) {
+    AllExperts *own = names->all[part] ? &all[n++] : &all[n - 1]; /* the first part has a name */
+    if (names->all[part]) {
+      *own = (AllExperts){.n_experts = config->experts.n_experts,
+                          .inputs_first = names->inputs_first == INPUTS_ARE_FIRST};
+      layer_full_name(config, loader->body, index, names->all[part], own->base, sizeof own->base);
+    }
+    const Linear *linear = layer_linear(&loader->model->layers[index], expert_linear(0, part));
+    if (linear->n_out == 0) continue;
+    if (own->n_out == 0) own->first = part;
+    own->last = part, own->n_in = linear->n_in, own->n_out += linear->n_out;
+  }
+  return n;
 }
 
 Status hf_experts_take(HfLoader *loader, int index) {
   const ModelConfig *config = &loader->model->config;
-  const ExpertNames *names = config->expert_names;
-  const int n_experts = config_layer(config, index).n_experts, width = config->experts.width,
-            outer = expert_row_width(config);
+  const int n_experts = config_layer(config, index).n_experts;
   ModelLayer *layer = &loader->model->layers[index];
   if (n_experts == 0) return STATUS_OK;
-  for (int which = N_LAYER_LINEARS; which < layer_linear_count(config, index); which++) {
-    Linear *linear = layer_linear(layer, which);
-    if (layer_linear_exists(config, index, which))
-      layer_linear_sizes(config, index, which, &linear->n_in, &linear->n_out);
-  }
-  const bool ungated = is_ungated(config->activation), apart = names->all_up;
-  const struct {
-    const char *name;
-    int first, last, n_out, n_in;
-  } tensors[] = {{names->all_gate_up, ungated ? EXPERT_UP : EXPERT_GATE, apart ? EXPERT_GATE : EXPERT_UP,
-                  ungated || apart ? width : 2 * width, outer},
-                 {names->all_down, EXPERT_DOWN, EXPERT_DOWN, outer, width},
-                 {names->all_up, EXPERT_UP, EXPERT_UP, width, outer}};
-  const int n = apart ? MAX_ALL : 2;
-  AllExperts all[MAX_ALL];
-  bool there[MAX_ALL], any = false;
+  AllExperts all[N_EXPERT_LINEARS];
+  bool there[N_EXPERT_LINEARS], any = false;
+  const int n = list_all(loader, index, all);
   for (int i = 0; i < n; i++) {
-    all[i] = all_experts(loader, index, tensors[i].name, tensors[i].n_out, tensors[i].n_in);
     TRY(find_all(loader, &all[i], &there[i]));
     any = any || there[i];
   }
@@ -248,6 +242,6 @@ Status hf_experts_take(HfLoader *loader, int index) {
   StoredTensor *views = views_memory(loader, n * n_experts);
   if (!views) return STATUS_FAILED;
   for (int i = 0; i < n; i++, views += (size_t)n_experts * N_VIEW_KINDS)
-    TRY(take_of_all(loader, &all[i], tensors[i].first, tensors[i].last, layer, views));
+    TRY(take_of_all(loader, &all[i], layer, views));
   return STATUS_OK;
 }
