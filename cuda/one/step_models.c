@@ -121,9 +121,11 @@ static const char *unsupported_experts(const Model *model, int layer) {
   if (e->shared_output == SHARED_GATED &&
       (gate->kind != LINEAR_DENSE || gate->dtype != router || gate->bias.data))
     return "a gate beside experts that is not of the router's type";
-  for (int which = LAYER_GATE; which <= LAYER_UP; which++)
-    if (group_of(&l->linear[which]) != step_group(model) || l->linear[which].bias.data)
+  for (int part = 0; part < N_EXPERT_LINEARS; part++) {
+    const Linear *m = &l->linear[mlp_linear(part)];
+    if (group_of(m) != step_group(model) || m->bias.data)
       return "an MLP beside experts that is not like them";
+  }
   return NULL;
 }
 

@@ -96,8 +96,7 @@ static const char *ordered_apart(const Model *model) {
   for (int i = 0; i < c->n_layers; i++)
     for (int which = 0; which < layer_linear_count(c, i); which++) {
       const Linear *linear = layer_linear(&model->layers[i], which);
-      const bool apart = c->draft.kind || c->streams.n > 0 || which >= N_LAYER_LINEARS ||
-                         layer_linear_held(c, which) >= HELD_ROUTER;
+      const bool apart = c->draft.kind || c->streams.n > 0 || layer_linear_held(c, which) >= HELD_ROUTER;
       if (linear->order && apart) return linear->name;
     }
   return NULL;

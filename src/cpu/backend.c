@@ -183,15 +183,14 @@ static void raise_sizes(MatmulScratch *scratch, int n_in, size_t n_parts) {
 }
 
 static void size_layer(MatmulScratch *scratch, const ModelConfig *config, int layer, size_t rows) {
-  const int n_linears = layer_linear_count(config, layer), first_expert = expert_linear(0, 0);
+  const int n_linears = layer_linear_count(config, layer);
   MatrixCall calls[N_LAYER_LINEARS + N_EXPERT_LINEARS];
   int n = 0;
   for (int which = 0; which < n_linears && which < expert_linear(1, 0); which++) {
     if (!layer_linear_exists(config, layer, which)) continue;
-    int n_in, n_out, i = 0, operation = OP_EXPERTS;
-    size_t n_rows = buffers_product(rows, (size_t)config->experts.n_chosen);
-    if (which < first_expert)
-      operation = (int)layer_tensor_operation(config, layer, false, which), n_rows = rows;
+    int n_in, n_out, i = 0, operation = (int)layer_tensor_operation(config, layer, false, which);
+    const size_t n_chosen = which < N_LAYER_LINEARS ? 1 : (size_t)config->experts.n_chosen,
+                 n_rows = buffers_product(rows, n_chosen);
     if (operation == OP_DELTA) operation = OP_QKV; /* with delta_beside they may be stacked */
     layer_linear_sizes(config, layer, which, &n_in, &n_out);
     while (i < n && (calls[i].operation != operation || (operation != OP_EXPERTS && calls[i].n_in != n_in)))

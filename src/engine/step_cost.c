@@ -119,9 +119,10 @@ StepCost step_cost(const Model *model, KvType kv, int n_past, int n_rows, int n_
     if (layer->n_shards > 0)
       cost.bytes += (double)n_rows * c->ngrams.width * (double)dtype_bytes(layer->shards->rows.dtype);
   }
-  cost.bytes += vector_bytes(&model->input_norm);
-  if (n_logit_rows > 0)
-    cost.bytes += vector_bytes(&model->final_norm) + vector_bytes(&model->final_norm_bias);
+  for (int which = 0; which < N_MODEL_VECTORS; which++)
+    if (model_vector_rows(which) == ROWS_OF_STEP ||
+        (model_vector_rows(which) == ROWS_OF_LOGITS && n_logit_rows > 0))
+      cost.bytes += vector_bytes(&model->vector[which]);
   return cost;
 }
 

@@ -130,32 +130,6 @@ static int layer_width(const ModelConfig *config, int layer, Width width) {
 
 /* --- linear layers of a layer */
 
-enum { FUSED_QKV, FUSED_GATE_UP, FUSED_UP_GATE, FUSED_MAMBA, FUSED_DELTA, N_FUSED };
-/* Matrices that hold several linear layers, with these parts in the order of outputs. */
-static const struct {
-  const char *name;
-  int n_parts, parts[4];
-} fused[N_FUSED] = {
-    [FUSED_QKV] = {"self_attn.qkv_proj", 3, {LAYER_Q, LAYER_K, LAYER_V}},
-    [FUSED_GATE_UP] = {"mlp.gate_up_proj", 2, {LAYER_GATE, LAYER_UP}},
-    [FUSED_UP_GATE] = {NULL, 2, {LAYER_UP, LAYER_GATE}},
-    [FUSED_MAMBA] = {"mamba.in_proj", 3, {LAYER_DELTA_Z, LAYER_DELTA_QKV, LAYER_DELTA_A}},
-    [FUSED_DELTA] = {"linear_attn.in_proj",
-                     4,
-                     {LAYER_DELTA_QKV, LAYER_DELTA_Z, LAYER_DELTA_B, LAYER_DELTA_A}},
-};
-
-static bool is_fused(const ModelConfig *config, int matrix) {
-  static const FusedMatrices alone[] = {[FUSED_QKV] = FUSES_QKV,
-                                        [FUSED_GATE_UP] = FUSES_GATE_UP,
-                                        [FUSED_UP_GATE] = FUSES_GATE_UP,
-                                        [FUSED_DELTA] = FUSES_DELTA};
-  if (matrix == (config->names.up_first ? FUSED_GATE_UP : FUSED_UP_GATE)) return false;
-  if (matrix == FUSED_MAMBA) return config->delta.rule == RULE_MAMBA2;
-  if (matrix == FUSED_QKV && config->fused == FUSES_QKV_HEADS) return true;
-  return config->fused == alone[matrix] || (matrix != FUSED_DELTA && config->fused == FUSES_ALL);
-}
-
 int layer_linear_count(const ModelConfig *config, int layer) {
   return expert_linear(config_layer(config, layer).n_experts, 0);
 }
@@ -262,19 +236,26 @@ bool layer_linear_needs_bias(const ModelConfig *config, int layer, int which) {
   return false;
 }
 
-StoredLinear layer_linear_stored(const ModelConfig *config, int layer, int which) {
-  StoredLinear stored = {linear_name(config, layer, which, linears[which].name), which, 0,
-                         layer_width(config, layer, linears[which].out)};
-  for (int i = 0; i < N_FUSED; i++) {
-    if (!is_fused(config, i)) continue;
+StoredLinear layer_linear_stored(const ModelConfig *c, int layer, int which) {
+  enum { NO_PART = -1 };
+  const struct {
+    const char *name, *own;
+    bool is_used;
+    int parts[5]; /* up to NO_PART */
+  } fused[] = {
+#define FUSED(name, own, when, ...) {name, own, when, {__VA_ARGS__, NO_PART}},
+#include "model/tensors.def"
+  };
+  StoredLinear stored = {linear_name(c, layer, which, linears[which].name), which, 0,
+                         layer_width(c, layer, linears[which].out)};
+  for (size_t i = 0; i < sizeof fused / sizeof *fused; i++) {
     int n_out = 0, first = -1;
-    for (int part = 0; part < fused[i].n_parts; part++) {
-      if (fused[i].parts[part] == which) first = n_out;
-      n_out += layer_width(config, layer, linears[fused[i].parts[part]].out);
+    for (const int *part = fused[i].parts; fused[i].is_used && *part != NO_PART; part++) {
+      if (*part == which) first = n_out;
+      n_out += layer_width(c, layer, linears[*part].out);
     }
-    const bool gate_up = i == FUSED_GATE_UP || i == FUSED_UP_GATE;
-    const char *own = gate_up ? config->names.gate_up : i == FUSED_QKV ? config->names.qkv : NULL;
-    if (first >= 0) stored = (StoredLinear){own ? own : fused[i].name, fused[i].parts[0], first, n_out};
+    const char *name = fused[i].own ? fused[i].own : fused[i].name;
+    if (first >= 0) stored = (StoredLinear){name, fused[i].parts[0], first, n_out};
   }
   return stored;
 }
@@ -358,8 +339,8 @@ static const ModelRow model_vectors[] = {
 #define PLAIN   false
 #define ONE     1
 #define MANY(n) n
-#define MODEL_VECTOR(SLOT, member, count, name, words, kind, n, low, high)                                   \
-  {name, MODEL_##SLOT, count, WIDTH_##n, WIDTH_ONE, ROWS_OF_STEP, kind, {low, high}},
+#define MODEL_VECTOR(SLOT, member, count, name, words, kind, n, rows, low, high)                             \
+  {name, MODEL_##SLOT, count, WIDTH_##n, WIDTH_ONE, ROWS_OF_##rows, kind, {low, high}},
 #include "model/tensors.def"
 #undef NORM
 #undef PLAIN
@@ -409,6 +390,10 @@ void model_vector_name(const ModelConfig *config, const char *body, int which, c
 
 ModelRows model_linear_rows(int which) {
   return row_of(model_linears, which)->rows;
+}
+
+ModelRows model_vector_rows(int which) {
+  return row_of(model_vectors, which)->rows;
 }
 
 float model_vector_plus(const ModelConfig *config, int which) {

@@ -80,9 +80,10 @@ int model_vector_size(const ModelConfig *config, int which);
 /* out = the full name: "model.altup_projections.2", "model.norm.weight". */
 void model_linear_name(const ModelConfig *config, const char *body, int which, char out[LINEAR_NAME_SIZE]);
 void model_vector_name(const ModelConfig *config, const char *body, int which, char out[LINEAR_NAME_SIZE]);
-/* The rows of a step for which a linear layer is computed. */
+/* The rows of a step for which a linear layer is computed, or a vector is read. */
 typedef enum { ROWS_OF_STEP, ROWS_OF_LOGITS, ROWS_OF_DRAFT } ModelRows;
 ModelRows model_linear_rows(int which);
+ModelRows model_vector_rows(int which);
 /* As layer_vector_plus(), below; but 0 for final_norm with NORM_PLUS_ONE_INSIDE. */
 float model_vector_plus(const ModelConfig *config, int which);
 

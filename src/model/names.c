@@ -1,6 +1,6 @@
 /* names.c - names of tensors in the families whose names differ from those of tensors.def.
  *
- * Called by: layers.c. Rows of own_... take a name from the architecture's row (TensorNames); rows of
+ * Called by: layers.c, hf_directory.c. Rows of own_... take a name from the architecture's row (TensorNames); rows of
  * other_... have names that follow from the model's properties. */
 #include "model/names.h"
 
@@ -144,6 +144,11 @@ const char *linear_name(const ModelConfig *config, int layer, int which, const c
   for (int part = 0; own.n_experts > 0 && part < N_EXPERT_LINEARS; part++)
     if (which == mlp_linear(part) && experts->shared[part]) return experts->shared[part];
   return FIND(own_linears, config, &own, which, FIND(other_linears, config, &own, which, usual));
+}
+
+const char **linear_own_name(TensorNames *names, size_t i) {
+  if (i == sizeof own_linears / sizeof *own_linears) return NULL;
+  return (const char **)((char *)names + own_linears[i].own);
 }
 
 const char *vector_name(const ModelConfig *config, int layer, int which, const char *usual) {

@@ -13,7 +13,8 @@ int parts_joined(const ModelConfig *config, int layer, const ModelLayer *from, i
     for (int linear = 0; linear < N_LAYER_LINEARS; linear++) {
       if (layer_linear_held(config, linear) != held || !layer_linear_exists(config, layer, linear)) continue;
       out[n++] = layer_linear(from, linear);
-      const bool more = linear == LAYER_DELTA_QKV || linear == LAYER_CONV_IN;
+      const Division division = layer_linear_division(linear);
+      const bool more = division == DIVIDE_KEY_RUNS || division == DIVIDE_CHANNEL_RUNS;
       for (int k = 0; more && k < 2 && from->more[k].n_out > 0; k++) out[n++] = &from->more[k];
     }
   return n;

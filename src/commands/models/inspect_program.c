@@ -38,7 +38,7 @@ static Status print_others(Buffer *out, const Model *model, OpKind kind, Error *
   if (!logits && model->input_table.n_rows > 0)
     TRY(print_table(out, input_table(&model->config).name, &model->input_table, err));
   for (int i = 0; i < N_MODEL_VECTORS; i++) {
-    if (!model->vector[i].data || logits == (i == MODEL_INPUT_NORM)) continue;
+    if (!model->vector[i].data || logits == (model_vector_rows(i) == ROWS_OF_STEP)) continue;
     model_vector_name(&model->config, "", i, name);
     TRY(print_vector(out, name, &model->vector[i], err));
   }

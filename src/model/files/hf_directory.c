@@ -8,6 +8,7 @@
 #include <string.h>
 
 #include "model/files/hf_tensors.h"
+#include "model/names.h"
 
 /* Takes the tensor `base` + `suffix`, of shape[rank], as a vector; refuses a checkpoint without it. */
 static Status take_numbers(HfLoader *loader, const char *base, const char *suffix, int rank,
@@ -47,34 +48,45 @@ Status hf_norm_take(HfLoader *loader, const char *base, const char *suffix, int6
 
 /* --- linear layers */
 
-/* Takes the layer's part of the stored matrix's bias. The bias may be missing unless `required`. */
-static Status take_bias(HfLoader *loader, bool required, const StoredLinear *stored, Linear *linear) {
-  if (!required && !hf_find(loader, linear->name, ".bias")) return STATUS_OK;
+/* Takes the bias of some rows. It is copied if other rows lie between these rows. */
+static Status take_bias(HfLoader *loader, StoredRows rows, bool required, Linear *linear) {
   Vector *bias = &linear->bias;
-  TRY(hf_vector_take(loader, linear->name, ".bias", stored->n_out, bias));
-  bias->data = (const char *)bias->data + (size_t)stored->first * dtype_bytes(bias->dtype);
+  if (!required && !hf_find(loader, linear->name, ".bias")) return STATUS_OK;
+  TRY(hf_vector_take(loader, linear->name, ".bias", rows.n_out, bias));
+  const size_t size = dtype_bytes(bias->dtype);
+  const char *from = (const char *)bias->data + (size_t)rows.first * size;
+  bias->data = from;
   bias->n = linear->n_out;
+  if (rows.row_skip == 0) return STATUS_OK;
+  char *copy = model_make_memory(loader->model, (size_t)bias->n, size, linear, loader->err);
+  if (!copy) return STATUS_FAILED;
+  for (size_t i = 0; i < (size_t)bias->n; i++)
+    memcpy(copy + i * size, from + i * size * (size_t)(1 + rows.row_skip), size);
+  bias->data = copy;
   return STATUS_OK;
+}
+
+Status hf_linear_take(HfLoader *loader, StoredRows rows, bool has_bias, Linear *linear) {
+  StoredTensor *dense = rows.inputs_first ? hf_find(loader, linear->name, ".weight") : NULL;
+  if (dense) {
+    TRY(hf_transposed_take(loader, rows.n_out, rows.first, 1 + rows.row_skip, dense, linear));
+  } else {
+    TRY(hf_weights_take(loader, rows.n_out, rows.first, linear));
+    linear->row_skip = rows.row_skip;
+  }
+  return take_bias(loader, rows, has_bias, linear);
 }
 
 /* Takes a layer's linear layers, except those of its experts. Several may be parts of one stored matrix. */
 static Status take_linears(HfLoader *loader, int index) {
   const ModelConfig *config = &loader->model->config;
-  const ModelLayer *layer = &loader->model->layers[index];
   for (int which = 0; which < N_LAYER_LINEARS; which++) {
     if (!layer_linear_exists(config, index, which)) continue;
     const StoredLinear stored = layer_linear_stored(config, index, which);
-    Linear *linear = layer_linear(layer, which);
-    if (which == LAYER_ROUTER && config->expert_names->two_kinds) {
-      StoredTensor *router = hf_find(loader, linear->name, ".weight");
-      if (!router) return hf_missing(loader, linear->name, ".weight", "");
-      TRY(hf_transposed_take(loader, linear->n_out, 0, 1, router, linear));
-      continue;
-    }
-    StoredTensor *conv1d = config->names.inputs_first ? hf_find(loader, linear->name, ".weight") : NULL;
-    TRY(conv1d ? hf_transposed_take(loader, stored.n_out, stored.first, 1, conv1d, linear)
-               : hf_weights_take(loader, stored.n_out, stored.first, linear));
-    TRY(take_bias(loader, layer_linear_needs_bias(config, index, which), &stored, linear));
+    const bool of_two_kinds = which == LAYER_ROUTER && config->expert_names->two_kinds;
+    const StoredRows rows = {stored.n_out, stored.first, 0, config->names.inputs_first || of_two_kinds};
+    TRY(hf_linear_take(loader, rows, layer_linear_needs_bias(config, index, which),
+                       &loader->model->layers[index].linear[which]));
   }
   return STATUS_OK;
 }
@@ -330,10 +342,9 @@ static bool has_part(const HfLoader *loader, const char *part, bool is_vector) {
  * in those with the names of transformers' modules (transformers, conversion_mapping.py). */
 static void find_some_names(HfLoader *loader) {
   TensorNames *names = &loader->model->config.names;
-  const char **const parts[] = {&names->attn_gate, &names->o,  &names->delta_o,
-                                &names->gate,      &names->up, &names->down};
-  for (size_t i = 0; i < (names->in_some ? sizeof parts / sizeof *parts : 1); i++)
-    if (!has_part(loader, *parts[i], false)) *parts[i] = NULL;
+  const char **own;
+  for (size_t i = 0; (own = linear_own_name(names, i)); i++)
+    if ((names->in_some || own == &names->attn_gate) && !has_part(loader, *own, false)) *own = NULL;
 }
 
 /* A.X-K1 is published without the biases that choose experts. */

@@ -123,44 +123,10 @@ static StoredTensor *views_memory(HfLoader *loader, int n) {
   return memory;
 }
 
-/* The rows of an expert's matrix in the stored one: outputs `first`, `first` + 1 + row_skip, ... of n_out. */
-typedef struct {
-  int n_out, first, row_skip;
-} Rows;
-
-/* Takes the bias of some rows. It may be missing unless the config says that experts have biases. It is
- * copied if other rows lie between these rows. */
-static Status take_bias(HfLoader *loader, Rows rows, Linear *linear) {
-  Vector *bias = &linear->bias;
-  if (!loader->model->config.experts.biases && !hf_find(loader, linear->name, ".bias")) return STATUS_OK;
-  TRY(hf_vector_take(loader, linear->name, ".bias", rows.n_out, bias));
-  const size_t size = dtype_bytes(bias->dtype);
-  const char *from = (const char *)bias->data + (size_t)rows.first * size;
-  bias->data = from;
-  bias->n = linear->n_out;
-  if (rows.row_skip == 0) return STATUS_OK;
-  char *copy = model_make_memory(loader->model, (size_t)bias->n, size, linear, loader->err);
-  if (!copy) return STATUS_FAILED;
-  for (size_t i = 0; i < (size_t)bias->n; i++)
-    memcpy(copy + i * size, from + i * size * (size_t)(1 + rows.row_skip), size);
-  bias->data = copy;
-  return STATUS_OK;
-}
-
-static Status take_linear(HfLoader *loader, Rows rows, bool inputs_first, Linear *linear) {
-  StoredTensor *dense = loader->views ? hf_view(loader, ".weight") : NULL;
-  if (dense && inputs_first) {
-    TRY(hf_transposed_take(loader, rows.n_out, rows.first, 1 + rows.row_skip, dense, linear));
-  } else {
-    TRY(hf_weights_take(loader, rows.n_out, rows.first, linear));
-    linear->row_skip = rows.row_skip;
-  }
-  return take_bias(loader, rows, linear);
-}
-
 static Status take_of_all(HfLoader *loader, const AllExperts *all, ModelLayer *layer, StoredTensor *views) {
   const int first = all->first;
   const bool alternate = first < all->last && loader->model->config.expert_names->alternate;
+  const bool has_bias = loader->model->config.experts.biases;
   const int n_out = (int)all->n_out;
   Status status = STATUS_OK;
   for (int e = 0; e < all->n_experts && status == STATUS_OK; e++, views += N_VIEW_KINDS) {
@@ -168,8 +134,8 @@ static Status take_of_all(HfLoader *loader, const AllExperts *all, ModelLayer *l
     loader->views = views;
     for (int part = first; part <= all->last && status == STATUS_OK; part++) {
       const int begin = part == first ? 0 : alternate ? 1 : n_out / 2;
-      status = take_linear(loader, (Rows){n_out, begin, alternate}, all->inputs_first,
-                           layer_linear(layer, expert_linear(e, part)));
+      status = hf_linear_take(loader, (StoredRows){n_out, begin, alternate, all->inputs_first}, has_bias,
+                              layer_linear(layer, expert_linear(e, part)));
     }
   }
   loader->views = NULL;
@@ -194,7 +160,7 @@ static Status take_each(HfLoader *loader, int index, int n_experts) {
   for (int which = N_LAYER_LINEARS; which < layer_linear_count(config, index); which++) {
     if (!layer_linear_exists(config, index, which)) continue;
     Linear *linear = layer_linear(&loader->model->layers[index], which);
-    TRY(take_linear(loader, (Rows){linear->n_out, 0, 0}, false, linear));
+    TRY(hf_linear_take(loader, (StoredRows){linear->n_out, 0, 0, false}, config->experts.biases, linear));
   }
   if (config->expert_names->two_kinds) return STATUS_OK; /* the next experts are those of images */
   char name[NAME_SIZE], part[LINEAR_NAME_SIZE];

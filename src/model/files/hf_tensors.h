@@ -72,3 +72,12 @@ Status hf_transposed_take(HfLoader *loader, int n_out, int first_out, int step, 
 /* Takes the weights of `linear`, dense or quantised, from the stored matrix of its name. This matrix has
  * n_out outputs; the Linear's begin at first_out. PRECOND the Linear's name and sizes are set. */
 Status hf_weights_take(HfLoader *loader, int n_out, int first_out, Linear *linear);
+
+/* A linear layer's rows in a stored matrix: outputs first, first + 1 + row_skip, ... of n_out. inputs_first: a
+ * dense matrix is [inputs][outputs]. hf_linear_take(): the weights and the bias, which may be missing unless
+ * has_bias. */
+typedef struct {
+  int n_out, first, row_skip;
+  bool inputs_first;
+} StoredRows;
+Status hf_linear_take(HfLoader *loader, StoredRows rows, bool has_bias, Linear *linear);
