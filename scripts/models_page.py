@@ -93,6 +93,8 @@ def tensors():
         layer.append(line(name, ".weight" if kind == "NORM" else "", shape, words))
     for _, _, count, name, words, n_out, n_in, *_ in rows("MODEL_LINEAR"):
         model.append(line(name, "" if count == "ONE" else ".I", f"{size(n_in)} → {size(n_out)}", words))
+    for _, _, name, _, words, n_rows, n_columns in rows("MODEL_TABLE"):
+        model.append(line(name, ".weight", f"[{size(n_rows)}, {size(n_columns)}]", words))
     for _, _, count, name, words, kind, n, *_ in rows("MODEL_VECTOR"):
         suffix = ("" if count == "ONE" else ".I") + (".weight" if kind == "NORM" else "")
         model.append(line(name, suffix, f"[{size(n)}]", words))

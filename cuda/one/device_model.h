@@ -133,8 +133,6 @@ struct BackendModel {
   union {
     DeviceLinear model_linear[N_MODEL_LINEARS];
     struct {
-#define ONE
-#define MANY(n)                                [n]
 #define MODEL_LINEAR(SLOT, member, count, ...) DeviceLinear member count;
 #include "model/tensors.def"
     };
@@ -142,8 +140,6 @@ struct BackendModel {
   union {
     const float *vector[N_MODEL_VECTORS];
     struct {
-#define ONE
-#define MANY(n)                                [n]
 #define MODEL_VECTOR(SLOT, member, count, ...) const float *member count;
 #include "model/tensors.def"
     };

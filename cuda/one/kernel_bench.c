@@ -320,7 +320,7 @@ static int layer_matrices(const DeviceLayer *l, LayerMatrix out[MAX_MATRICES]) {
   for (int i = 0; i < l->gate_up.n_parts; i++)
     out[n++] = (LayerMatrix){l->gate_up.n_parts == 1 ? "gate_up" : gate_up[i], &l->gate_up.parts[i],
                              l->gate_up.parts[i].interleaved ? LINEAR_SWIGLU_F16 : LINEAR_TO_F32};
-  if (l->gate_up.n_parts > 0) out[n++] = (LayerMatrix){"down", &l->down, LINEAR_ADD_F32};
+  if (l->down.n_out > 0) out[n++] = (LayerMatrix){"down", &l->down, LINEAR_ADD_F32};
   return n;
 }
 

@@ -76,8 +76,6 @@ struct BackendModel {
   union {             /* tensors outside the layers; linear or vector NULL: the model has no such tensor */
     CpuLinear linear[N_MODEL_LINEARS];
     struct {
-#define ONE
-#define MANY(n)                                [n]
 #define MODEL_LINEAR(SLOT, member, count, ...) CpuLinear member count;
 #include "model/tensors.def"
     };
@@ -85,8 +83,6 @@ struct BackendModel {
   union {
     const float *vector[N_MODEL_VECTORS];
     struct {
-#define ONE
-#define MANY(n)                                [n]
 #define MODEL_VECTOR(SLOT, member, count, ...) const float *member count;
 #include "model/tensors.def"
     };

@@ -90,10 +90,9 @@ static void add_linears(const Model *model, int index, int n_rows, int n_ended, 
 
 StepCost step_cost(const Model *model, KvType kv, int n_past, int n_rows, int n_logit_rows) {
   const ModelConfig *c = &model->config;
-  const Matrix *embedding = &model->embedding;
-  StepCost cost = {.bytes = (double)n_rows * embedding->n_columns * (double)dtype_bytes(embedding->dtype)};
-  const Matrix *table = &model->input_table;
-  cost.bytes += (double)n_rows * table->n_columns * (double)dtype_bytes(table->dtype);
+  StepCost cost = {0};
+  for (const Matrix *table = model->table; table < model->table + N_MODEL_TABLES; table++)
+    cost.bytes += (double)n_rows * table->n_columns * (double)dtype_bytes(table->dtype);
   for (int which = 0; which < N_MODEL_LINEARS; which++) {
     const int n = model_linear_rows(which) == ROWS_OF_LOGITS ? n_logit_rows : n_rows;
     if (n == 0 || model_linear_rows(which) == ROWS_OF_DRAFT) continue;

@@ -176,13 +176,12 @@ static Status place_tensors(Arena *arena, Model *model, Error *err) {
   const ModelConfig *config = &model->config;
   model->made_bytes = 0; /* will be the bytes of norms without weights and of key_heads */
   const size_t cells = (size_t)config->vocab_size * (size_t)config->hidden;
-  const size_t rows = (size_t)config_embedding_rows(config);
-  model->embedding =
-      (Matrix){place(arena, rows * (size_t)config->hidden, 2), DTYPE_F16, config->vocab_size, config->hidden};
-  const InputTable table = input_table(config);
-  const size_t inputs = (size_t)table.n_rows * (size_t)table.n_columns;
-  if (inputs > 0)
-    model->input_table = (Matrix){place(arena, inputs, 2), DTYPE_F16, table.n_rows, table.n_columns};
+  for (int which = 0; which < N_MODEL_TABLES; which++) {
+    const StoredTable table = model_table_stored(config, which);
+    const size_t n = (size_t)table.n_rows * (size_t)table.n_columns;
+    if (n > 0) model->table[which] = (Matrix){place(arena, n, 2), DTYPE_F16, table.n_rows, table.n_columns};
+  }
+  model->embedding.n_rows = config->vocab_size;
   for (int i = 0; i < config->n_layers; i++) TRY(place_layer(arena, model, i, err));
   TRY(place_own(arena, model, err));
   TRY(place_ngrams(arena, model, err));

@@ -36,6 +36,8 @@ static const struct {
 #include "model/tensors.def"
 };
 
+enum { PLAIN, NORM }; /* kinds of vectors */
+
 static const struct {
   const char *name;
   bool is_norm;
@@ -45,26 +47,11 @@ static const struct {
   Division division;
   VectorRange range;
 } vectors[N_LAYER_VECTORS] = {
-#define NORM  true
-#define PLAIN false
 #define VECTOR(SLOT, member, name, words, kind, operation, n, taps, usually, division, low, high)            \
   [LAYER_##SLOT] = {                                                                                         \
       name, kind, OP_##operation, WIDTH_##n, WIDTH_##taps, DTYPE_##usually, DIVIDE_##division, {low, high}},
 #include "model/tensors.def"
-#undef NORM
-#undef PLAIN
 };
-
-const char *embedding_name(const ModelConfig *config) {
-  return config->names.embedding ? config->names.embedding : "embed_tokens";
-}
-
-InputTable input_table(const ModelConfig *config) {
-  if (config->learned_positions)
-    return (InputTable){config->names.positions, config->max_position, config->hidden};
-  return (InputTable){"embed_tokens_per_layer", config->per_layer_vocab,
-                      config->n_layers * config->per_layer_width};
-}
 
 const char *layers_name(const ModelConfig *config) {
   return config->names.layers ? config->names.layers : "layers";
@@ -320,41 +307,43 @@ bool model_vector_is_made(const ModelConfig *config, int which) {
 
 typedef struct {
   const char *name;
-  int first, n; /* slots MODEL_HEAD .. or MODEL_FINAL_NORM .. */
+  int first, last; /* slots MODEL_HEAD .. or MODEL_FINAL_NORM .. */
   Width out, in;
   ModelRows rows;
   bool is_norm;
   VectorRange range;
 } ModelRow;
 
-#define ONE     1
-#define MANY(n) n
 static const ModelRow model_linears[] = {
 #define MODEL_LINEAR(SLOT, member, count, name, words, out, in, rows)                                        \
-  {name, MODEL_##SLOT, count, WIDTH_##out, WIDTH_##in, ROWS_OF_##rows, false, {0, 0}},
+  {name, MODEL_##SLOT, MODEL_##SLOT##_LAST, WIDTH_##out, WIDTH_##in, ROWS_OF_##rows, false, {0, 0}},
 #include "model/tensors.def"
 };
 static const ModelRow model_vectors[] = {
-#define NORM    true
-#define PLAIN   false
-#define ONE     1
-#define MANY(n) n
 #define MODEL_VECTOR(SLOT, member, count, name, words, kind, n, rows, low, high)                             \
-  {name, MODEL_##SLOT, count, WIDTH_##n, WIDTH_ONE, ROWS_OF_##rows, kind, {low, high}},
+  {name, MODEL_##SLOT, MODEL_##SLOT##_LAST, WIDTH_##n, WIDTH_ONE, ROWS_OF_##rows, kind, {low, high}},
 #include "model/tensors.def"
-#undef NORM
-#undef PLAIN
 };
 
 /* The row that has slot `which`; every slot has a row. */
 static const ModelRow *row_of(const ModelRow *rows, int which) {
-  while (which >= rows->first + rows->n) rows++;
+  while (which > rows->last) rows++;
   return rows;
 }
 
 static int model_width(const ModelConfig *config, const ModelRow *row, Width width, int which) {
   static const LayerConfig none;
   return width_of(config, &none, which - row->first, width);
+}
+
+StoredTable model_table_stored(const ModelConfig *c, int which) {
+  static const LayerConfig none;
+  const StoredTable tables[] = {
+#define MODEL_TABLE(SLOT, member, name, own, words, n_rows, n_columns)                                       \
+  {own ? own : name, width_of(c, &none, 0, WIDTH_##n_rows), width_of(c, &none, 0, WIDTH_##n_columns)},
+#include "model/tensors.def"
+  };
+  return tables[which];
 }
 
 void model_linear_sizes(const ModelConfig *config, int which, int *n_in, int *n_out) {
@@ -371,7 +360,7 @@ int model_vector_size(const ModelConfig *config, int which) {
 /* out = the full name; numbered if the row has several tensors and `base` is the row's own name. */
 static void model_name(const ModelRow *row, const char *body, const char *base, int which,
                        char out[LINEAR_NAME_SIZE]) {
-  const int number = row->n > 1 && base == row->name ? which - row->first : -1,
+  const int number = row->last > row->first && base == row->name ? which - row->first : -1,
             size = snprintf(out, LINEAR_NAME_SIZE, number < 0 ? "%s%s" : "%s%s.%d", body, base, number);
   if (row->is_norm) snprintf(out + size, LINEAR_NAME_SIZE - (size_t)size, ".weight");
 }

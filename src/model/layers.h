@@ -17,15 +17,8 @@ Linear *layer_linear(const ModelLayer *layer, int which);
 const char *layer_linear_name(int which); /* "self_attn.q_proj"; PRECOND which < N_LAYER_LINEARS */
 const char *layer_vector_name(int which); /* "input_layernorm" */
 
-/* "embed_tokens" and "layers", or the names that the model has in their place. */
-const char *embedding_name(const ModelConfig *config);
-/* The sizes and the name of Model.input_table; no columns: the model has none. */
-typedef struct {
-  const char *name;
-  int n_rows, n_columns;
-} InputTable;
-InputTable input_table(const ModelConfig *config);
-const char *layers_name(const ModelConfig *config);
+const char *
+layers_name(const ModelConfig *config); /* "layers", or the name that the model has in its place */
 
 /* out[size] = the full name of a part of a layer, "model.layers.3.self_attn.q_proj": the prefix `body`
  * ("model."), then the layer's number, then the part's name. config.names.block, .attention and .delta
@@ -71,7 +64,14 @@ StoredVector layer_vector_stored(const ModelConfig *config, int layer, int which
 bool layer_vector_is_made(const ModelConfig *config, int which);
 bool model_vector_is_made(const ModelConfig *config, int which);
 
-/* --- outside the layers: linear layers MODEL_HEAD .., vectors MODEL_FINAL_NORM .. */
+/* --- outside the layers: MODEL_HEAD .., tables MODEL_EMBEDDING .., vectors MODEL_FINAL_NORM .. */
+
+/* A table's name without a prefix, "embed_tokens", and its sizes; no columns: the model lacks it. */
+typedef struct {
+  const char *name;
+  int n_rows, n_columns;
+} StoredTable;
+StoredTable model_table_stored(const ModelConfig *config, int which);
 
 /* A linear layer's numbers of inputs and outputs, and a vector's length. If the model lacks the tensor, the
  * number of outputs or the length is 0. */

@@ -206,8 +206,6 @@ typedef struct {
   union {
     Linear linear[N_MODEL_LINEARS];
     struct {
-#define ONE
-#define MANY(n)                                [n]
 #define MODEL_LINEAR(SLOT, member, count, ...) Linear member count;
 #include "model/tensors.def"
     };
@@ -215,17 +213,18 @@ typedef struct {
   union {
     Vector vector[N_MODEL_VECTORS];
     struct {
-#define ONE
-#define MANY(n)                                [n]
 #define MODEL_VECTOR(SLOT, member, count, ...) Vector member count;
 #include "model/tensors.def"
     };
   };
-  /* [vocab_size][hidden]; a drafter's: [target_vocab][hidden], or the target's */
-  Matrix embedding;
-  /* [per_layer_vocab][n_layers * per_layer_width] with config.per_layer_width; with learned_positions
-   * [max_position][hidden]. No model has both. */
-  Matrix input_table;
+  /* The embedding has vocab_size rows, a drafter's target_vocab; or it is the target's. */
+  union {
+    Matrix table[N_MODEL_TABLES];
+    struct {
+#define MODEL_TABLE(SLOT, member, ...) Matrix member;
+#include "model/tensors.def"
+    };
+  };
   DraftParts draft;    /* only with config.draft.kind */
   size_t weight_bytes; /* bytes of all tensors used, as stored, each counted once */
   size_t table_bytes;  /* the part in tables of n-grams, whose rows are read from the mapped file */

@@ -1,7 +1,7 @@
 /* names.c - names of tensors in the families whose names differ from those of tensors.def.
  *
- * Called by: layers.c, hf_directory.c. Rows of own_... take a name from the architecture's row (TensorNames); rows of
- * other_... have names that follow from the model's properties. */
+ * Called by: layers.c, hf_directory.c. Rows of own_... take a name from the architecture's row (TensorNames);
+ * rows of other_... have names that follow from the model's properties. */
 #include "model/names.h"
 
 #include <stddef.h>

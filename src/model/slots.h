@@ -38,6 +38,12 @@ enum {
 };
 
 enum {
+#define MODEL_TABLE(SLOT, ...) MODEL_##SLOT,
+#include "model/tensors.def"
+  N_MODEL_TABLES
+};
+
+enum {
 #define ONE                                    1
 #define MANY(n)                                n
 #define MODEL_VECTOR(SLOT, member, count, ...) MODEL_##SLOT, MODEL_##SLOT##_LAST = MODEL_##SLOT + (count)-1,

@@ -118,6 +118,10 @@ static const char *const layer_linears[] = {
 #define LINEAR(SLOT, member, ...) #member,
 #include "model/tensors.def"
 };
+static const char *const expert_linears[] = {
+#define EXPERT_LINEAR(SLOT, member, ...) #member,
+#include "model/tensors.def"
+};
 static const char *const layer_vectors[] = {
 #define VECTOR(SLOT, member, ...) #member,
 #include "model/tensors.def"
@@ -146,13 +150,12 @@ static void dump_layer(const Subject *s, int i) {
             (int)own.kind, own.n_heads, own.n_kv_heads, own.n_cache_heads, own.head_dim, own.intermediate,
             own.n_experts, own.ngrams);
   for (int which = 0; which < layer_linear_count(c, i); which++) {
-    static const char *const parts[] = {"gate", "up", "down"};
     const int expert = which - N_LAYER_LINEARS;
     if (expert < 0)
       snprintf(name, sizeof name, "%d %s", i, layer_linears[which]);
     else
       snprintf(name, sizeof name, "%d expert %d %s", i, expert / N_EXPERT_LINEARS,
-               parts[expert % N_EXPERT_LINEARS]);
+               expert_linears[expert % N_EXPERT_LINEARS]);
     dump_linear(s, name, layer_linear(layer, which));
   }
   for (int k = 0; k < 2; k++) dump_linear(s, "more", &layer->more[k]);
@@ -237,10 +240,11 @@ static void dump_cpu(const Subject *s, const BackendModel *loaded) {
         dump_line(s->dump, "%d %s: ones", i, layer_vectors[which]);
     for (int which = 0; which < N_LAYER_LINEARS; which++)
       visit_linear(&v, &to->linear[which], &from->linear[which], i, layer_linears[which]);
-    for (int e = 0; e < config_layer(&m->config, i).n_experts; e++) {
-      visit_linear(&v, &to->experts[e].gate, &from->experts[e].gate, i, "gate of an expert");
-      visit_linear(&v, &to->experts[e].up, &from->experts[e].up, i, "up of an expert");
-      visit_linear(&v, &to->experts[e].down, &from->experts[e].down, i, "down of an expert");
+    for (int k = 0; k < config_layer(&m->config, i).n_experts * N_EXPERT_LINEARS; k++) {
+      const int e = k / N_EXPERT_LINEARS, part = k % N_EXPERT_LINEARS;
+      char name[40];
+      snprintf(name, sizeof name, "%s of an expert", expert_linears[part]);
+      visit_linear(&v, &to->experts[e].linear[part], &from->experts[e].linear[part], i, name);
     }
   }
   for (int which = 0; which < N_MODEL_LINEARS; which++)

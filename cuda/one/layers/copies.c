@@ -29,7 +29,7 @@ static Status visit_layer(Copies *c, DeviceLayer *layer, Error *err) {
   for (int i = 0; i < layer->qkv.n_parts; i++) TRY(visit(c, &layer->qkv.parts[i], err));
   TRY(visit(c, &layer->o, err));
   for (int i = 0; i < layer->gate_up.n_parts; i++) TRY(visit(c, &layer->gate_up.parts[i], err));
-  return layer->gate_up.n_parts > 0 ? visit(c, &layer->down, err) : STATUS_OK;
+  return visit(c, &layer->down, err);
 }
 
 static Status visit_layers(Copies *c, const BackendModel *loaded, Error *err) {

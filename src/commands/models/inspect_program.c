@@ -34,9 +34,9 @@ static const char *name_in_layer(const ModelConfig *config, const char *part, co
 static Status print_others(Buffer *out, const Model *model, OpKind kind, Error *err) {
   char name[LINEAR_NAME_SIZE];
   const bool logits = kind == OP_LOGITS;
-  if (!logits) TRY(print_table(out, embedding_name(&model->config), &model->embedding, err));
-  if (!logits && model->input_table.n_rows > 0)
-    TRY(print_table(out, input_table(&model->config).name, &model->input_table, err));
+  for (int i = 0; i < N_MODEL_TABLES; i++)
+    if (!logits && model->table[i].n_rows > 0)
+      TRY(print_table(out, model_table_stored(&model->config, i).name, &model->table[i], err));
   for (int i = 0; i < N_MODEL_VECTORS; i++) {
     if (!model->vector[i].data || logits == (model_vector_rows(i) == ROWS_OF_STEP)) continue;
     model_vector_name(&model->config, "", i, name);

@@ -205,10 +205,10 @@ Status hf_layer_take(HfLoader *loader, int index) {
   return take_vectors(loader, index);
 }
 
-Status hf_table_take(HfLoader *loader, const char *part, int n_rows, int n_columns, Matrix *table) {
+Status hf_table_take(HfLoader *loader, StoredTable stored, Matrix *table) {
   char name[NAME_SIZE];
-  snprintf(name, sizeof name, "%s%s", loader->body, part);
-  const int64_t shape[] = {n_rows, n_columns};
+  snprintf(name, sizeof name, "%s%s", loader->body, stored.name);
+  const int64_t shape[] = {stored.n_rows, stored.n_columns};
   StoredTensor *tensor = hf_find(loader, name, ".weight");
   if (!tensor && (hf_find(loader, name, ".qweight") || hf_find(loader, name, ".weight_packed")))
     return hf_missing(loader, name, ".weight", ": a quantised embedding is not supported");
@@ -216,7 +216,7 @@ Status hf_table_take(HfLoader *loader, const char *part, int n_rows, int n_colum
   if (!tensor) return hf_missing(loader, name, ".weight", "");
   TRY(hf_check_shape(loader, tensor, 2, shape, ""));
   TRY(hf_check_float(loader, tensor));
-  *table = (Matrix){hf_use(loader, tensor), tensor->dtype, n_rows, n_columns};
+  *table = (Matrix){hf_use(loader, tensor), tensor->dtype, stored.n_rows, stored.n_columns};
   return STATUS_OK;
 }
 
@@ -281,15 +281,14 @@ static Status take_head(HfLoader *loader) {
 
 static Status take_everything(HfLoader *loader) {
   Model *model = loader->model;
-  TRY(hf_table_take(loader, embedding_name(&model->config), config_embedding_rows(&model->config),
-                    model->config.hidden, &model->embedding));
+  for (int which = 0; which < N_MODEL_TABLES; which++) {
+    const StoredTable table = model_table_stored(&model->config, which);
+    if (table.n_columns > 0) TRY(hf_table_take(loader, table, &model->table[which]));
+  }
   model->embedding.n_rows = model->config.vocab_size;
   model->replaced_bytes += (size_t)(config_embedding_rows(&model->config) - model->config.vocab_size) *
                            (size_t)model->config.hidden *
                            dtype_bytes(model->embedding.dtype); /* rows that are never read */
-  const InputTable table = input_table(&model->config);
-  if (table.n_columns > 0)
-    TRY(hf_table_take(loader, table.name, table.n_rows, table.n_columns, &model->input_table));
   for (int i = 0; i < model->config.n_layers; i++) TRY(hf_layer_take(loader, i));
   TRY(hf_own_take(loader));
   TRY(hf_ngrams_take(loader));
@@ -316,7 +315,7 @@ static void find_names(HfLoader *loader) {
   const char *head = config->names.head;
   size_t n = config->text_part ? sizeof names / sizeof *names : 1;
   char embedding[NAME_SIZE];
-  snprintf(embedding, sizeof embedding, "%s.weight", embedding_name(config));
+  snprintf(embedding, sizeof embedding, "%s.weight", model_table_stored(config, MODEL_EMBEDDING).name);
   for (size_t i = n; i-- > 0;) {
     loader->body = names[i].body;
     loader->head = names[i].head;

@@ -43,7 +43,7 @@ static Status take_embedding(HfLoader *loader, const Model *target) {
   Model *model = loader->model;
   const ModelConfig *config = &model->config;
   if (hf_find(loader, "embed_tokens.weight", ""))
-    return hf_table_take(loader, "embed_tokens", config->draft.target_vocab, config->hidden,
+    return hf_table_take(loader, (StoredTable){"embed_tokens", config->draft.target_vocab, config->hidden},
                          &model->embedding);
   if (config->hidden != target->embedding.n_columns)
     return hf_missing(loader, "embed_tokens", ".weight",
@@ -93,7 +93,7 @@ static Status take_assistant(HfLoader *loader, const Model *target) {
   const ModelConfig *config = &model->config;
   Matrix tokens;
   TRY(take_layers(loader));
-  TRY(hf_table_take(loader, "embed_tokens", config->vocab_size, config->hidden, &tokens));
+  TRY(hf_table_take(loader, (StoredTable){"embed_tokens", config->vocab_size, config->hidden}, &tokens));
   model->head = (Linear){.kind = LINEAR_DENSE,
                          .n_in = config->hidden,
                          .n_out = config->vocab_size,

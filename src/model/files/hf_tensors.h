@@ -38,12 +38,12 @@ Status hf_check_float(const HfLoader *loader, const StoredTensor *tensor);
 StoredTensor *hf_view(const HfLoader *loader, const char *suffix);
 /* Each ..._take() refuses a checkpoint without what it takes. hf_norm_take(): a vector of finite numbers.
  * hf_layer_take(): all tensors of a layer; its Linears have their names already. hf_own_take(): model->linear
- * and model->vector, except the head. hf_table_take(): a table of embeddings; `name` is without the body's
- * prefix. hf_has_linear(): true if there are weights of this name, dense or quantised. */
+ * and model->vector, except the head. hf_table_take(): a table of embeddings. hf_has_linear(): true if there
+ * are weights of this name, dense or quantised. */
 Status hf_norm_take(HfLoader *loader, const char *base, const char *suffix, int64_t n, Vector *out);
 Status hf_layer_take(HfLoader *loader, int index);
 Status hf_own_take(HfLoader *loader);
-Status hf_table_take(HfLoader *loader, const char *name, int n_rows, int n_columns, Matrix *table);
+Status hf_table_take(HfLoader *loader, StoredTable stored, Matrix *table);
 bool hf_has_linear(const HfLoader *loader, const char *name);
 
 /* Refuses a tensor of a decoder layer that changes what is computed and that nothing took (hf_unknown.c). */
@@ -73,9 +73,9 @@ Status hf_transposed_take(HfLoader *loader, int n_out, int first_out, int step, 
  * n_out outputs; the Linear's begin at first_out. PRECOND the Linear's name and sizes are set. */
 Status hf_weights_take(HfLoader *loader, int n_out, int first_out, Linear *linear);
 
-/* A linear layer's rows in a stored matrix: outputs first, first + 1 + row_skip, ... of n_out. inputs_first: a
- * dense matrix is [inputs][outputs]. hf_linear_take(): the weights and the bias, which may be missing unless
- * has_bias. */
+/* A linear layer's rows in a stored matrix: outputs first, first + 1 + row_skip, ... of n_out. inputs_first:
+ * a dense matrix is [inputs][outputs]. hf_linear_take(): the weights and the bias, which may be missing
+ * unless has_bias. */
 typedef struct {
   int n_out, first, row_skip;
   bool inputs_first;
