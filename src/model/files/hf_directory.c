@@ -22,10 +22,6 @@ static Status take_numbers(HfLoader *loader, const char *base, const char *suffi
   return STATUS_OK;
 }
 
-Status hf_vector_take(HfLoader *loader, const char *base, const char *suffix, int64_t n, Vector *out) {
-  return take_numbers(loader, base, suffix, 1, &n, out);
-}
-
 /* Makes ones as the weights of a norm without weights; all such norms share the same memory. */
 static Status take_ones(HfLoader *loader, int n, Vector *out) {
   static const Linear norms = {.name = "norms without weights"};
@@ -39,9 +35,9 @@ static Status take_ones(HfLoader *loader, int n, Vector *out) {
   return STATUS_OK;
 }
 
-/* hf_vector_take() that also refuses numbers that are not finite. */
+/* take_numbers() that also refuses numbers that are not finite. */
 Status hf_norm_take(HfLoader *loader, const char *base, const char *suffix, int64_t n, Vector *out) {
-  TRY(hf_vector_take(loader, base, suffix, n, out));
+  TRY(take_numbers(loader, base, suffix, 1, &n, out));
   const StoredTensor *tensor = hf_find(loader, base, suffix);
   return check_finite(out->data, out->dtype, (size_t)n, 1, tensor->file, tensor->name, loader->err);
 }
@@ -52,7 +48,7 @@ Status hf_norm_take(HfLoader *loader, const char *base, const char *suffix, int6
 static Status take_bias(HfLoader *loader, StoredRows rows, bool required, Linear *linear) {
   Vector *bias = &linear->bias;
   if (!required && !hf_find(loader, linear->name, ".bias")) return STATUS_OK;
-  TRY(hf_vector_take(loader, linear->name, ".bias", rows.n_out, bias));
+  TRY(take_numbers(loader, linear->name, ".bias", 1, (int64_t[]){rows.n_out}, bias));
   const size_t size = dtype_bytes(bias->dtype);
   const char *from = (const char *)bias->data + (size_t)rows.first * size;
   bias->data = from;

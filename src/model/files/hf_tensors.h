@@ -57,9 +57,6 @@ Status hf_experts_take(HfLoader *loader, int layer);
 /* Takes tables of n-grams, if there are layers with them (hf_ngrams.c). */
 Status hf_ngrams_take(HfLoader *loader);
 
-/* Takes a tensor of n numbers; refuses the checkpoint without it. */
-Status hf_vector_take(HfLoader *loader, const char *base, const char *suffix, int64_t n, Vector *out);
-
 /* If possible, has the outputs of gate and up put into the order of down's inputs, and sets down->order to
  * NULL. Refuses a gate and an up whose inputs have different orders (hf_order.c). gate->n_out may be 0. */
 Status hf_order_mlp(HfLoader *loader, Linear *gate, Linear *up, Linear *down);
