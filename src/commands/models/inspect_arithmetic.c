@@ -1,6 +1,6 @@
 /* inspect_arithmetic.c - `auk inspect`: how a model's transformer differs from Llama's, and which devices
- * support it. Called by: inspect.c, inspect_json.c. Lines without content are omitted; models like Llama get only the last
- * line. */
+ * support it. Called by: inspect.c, inspect_json.c. Lines without content are omitted; models like Llama get
+ * only the last line. */
 #include "commands/models/decimal.h"
 #include "commands/models/inspect.h"
 #include "cuda/one/table.h"
