@@ -214,7 +214,7 @@ TEST(experts_are_read_where_rows_choose_them) {
   static const float one = 1;
   const Linear matrix = {.kind = LINEAR_DENSE, .n_in = 1, .n_out = 1, .dtype = DTYPE_F32, .weight = &one};
   Expert experts[N_EXPERTS];
-  for (int i = 0; i < N_EXPERTS; i++) experts[i] = (Expert){matrix, matrix, matrix};
+  for (int i = 0; i < N_EXPERTS; i++) experts[i] = (Expert){.gate = matrix, .up = matrix, .down = matrix};
   LayerConfig configs[] = {{.mlp = MLP_DENSE}, {.mlp = MLP_OF_MODEL}};
   ModelLayer layers[2];
   for (int i = 0; i < 2; i++) layers[i] = (ModelLayer){.q = matrix, .o = matrix};
