@@ -5,7 +5,7 @@
  *              after batch_open() only open_slot() allocates.
  *
  * Pipelining (`overlaps`): a GPU gets step n + 1, which already holds the token picked in step n, before the
- * host passes that token to the sink (SEQUENCE_LATE). If the answer then ends, the row in step n + 1 is
+ * host passes that token to the sink (RUN_LATE). If the answer then ends, the row in step n + 1 is
  * thrown away. A sequence whose sink may say what comes next is not pipelined (may_be_late()). Where all
  * sequences of step n are pipelined, the host gives the GPU step n + 1 before it knows the picks of step n
  * (`n_ahead`): ids[] then ends with TOKEN_PICKED, and the GPU puts its own pick there. */
@@ -20,14 +20,6 @@
 #include "engine/forward.h"
 #include "engine/page_pool.h"
 
-/* A sequence between two steps; batch.h has the events. */
-typedef enum {
-  SEQUENCE_GOES,  /* has a row in the next step, if there is room */
-  SEQUENCE_WAITS, /* has no row in the next step */
-  SEQUENCE_LATE,  /* has a row, of the token `late`, which the sink has not received */
-  SEQUENCE_LAST,  /* has no row: the sink has still to receive `late` */
-} SequenceState;
-
 typedef struct {
   int slot; /* the backend's number of the sequence */
   Running run;
@@ -38,17 +30,11 @@ typedef struct {
   int32_t *pages; /* [n_table] the first n_pages in use */
   int n_pages;
   bool long_rope;
-  bool again; /* it gave its pages back, and computes their tokens again */
+  bool again; /* it gave its pages back once: pages that it shares since then are not counted as reused */
   int n_rows; /* its rows in this step, without guesses */
-  SequenceState state;
   Drafting drafting;
-  int first_row;  /* its first row of logits in this step, if it has any */
-  int logits_row; /* the row of logits in this step that its next token is picked from; -1: none */
-  /* SEQUENCE_LATE, SEQUENCE_LAST: the token that the sink has not received, or TOKEN_PICKED, and the row of
-   * logits that it is picked from. */
-  int32_t late;
-  int late_row;
-  bool picks;     /* set by take_guessed(): a token is to be picked after guesses that were right */
+  int logits_row; /* its first row of logits in this step, later the row after right guesses; -1: none */
+  int late_row;   /* RUN_LATE, RUN_LAST: the row of logits that late_token() is picked from */
   int n_expected; /* assumed length of the answer, until it ends */
 } Sequence;
 
@@ -175,10 +161,6 @@ int batch_pages_used(const Batch *b) {
 
 /* --- sequences */
 
-static bool is_scored(const Sequence *s) {
-  return s->run.request.n_scored > 0;
-}
-
 /* Gives all pages back, the last one first, so that it is the first to be reused: the beginning of a text is
  * likelier to be shared. */
 static void give_back(Batch *b, Sequence *s) {
@@ -199,6 +181,7 @@ static void choose_rope(Batch *b, Sequence *s) {
 
 static void leave(Batch *b, int index) {
   Sequence *s = b->active[index];
+  s->run.state = RUN_ENDED;
   sampler_allow(s->sampler, NULL); /* the mask belongs to the request, which ends */
   give_back(b, s);
   drafting_return(&b->drafters, &s->drafting);
@@ -214,19 +197,28 @@ static Status check_request(const Batch *b, const EngineRequest *r, Error *err) 
   return r->n_scored ? STATUS_OK : sampler_set(s->sampler, r->sampler, err);
 }
 
-static Status end_sequence(Batch *b, const EngineJob *job, Sequence *s, Error *err) {
-  int index = 0;
-  while (b->active[index] != s) index++;
+static Status end_sequence(Batch *b, const EngineJob *job, int index, Error *err) {
+  Sequence *s = b->active[index];
+  GenerateResult *generated = &s->run.result.generated;
   running_done(&s->run);
-  b->n_answer += s->run.result.generated.n_generated - s->n_expected;
-  b->n_ended += !is_scored(s);
-  b->n_of_ended += s->run.result.generated.n_generated;
-  s->run.result.generated.guesses = s->drafting.guessing.counts;
+  b->n_answer += generated->n_generated - s->n_expected;
+  b->n_ended += s->run.request.n_scored == 0;
+  b->n_of_ended += generated->n_generated;
+  generated->guesses = s->drafting.guessing.counts;
   /* As in a session (one.c), n_steps is without the step that computes the prompt. */
-  if (s->run.request.alone && s->run.result.generated.guesses.n_steps > 0)
-    s->run.result.generated.guesses.n_steps--;
+  if (s->run.request.alone && generated->guesses.n_steps > 0) generated->guesses.n_steps--;
   leave(b, index);
   return job->done(job->user, &s->run.request, &s->run.result, err);
+}
+
+/* The sequences that have ended leave the batch. */
+static Status end_sequences(Batch *b, const EngineJob *job, Error *err) {
+  for (int i = 0; i < b->n_active;)
+    if (b->active[i]->run.state != RUN_ENDED)
+      i++;
+    else
+      TRY(end_sequence(b, job, i, err));
+  return STATUS_OK;
 }
 
 /* Counts a token only if there are penalties: the counts of many sequences do not fit into the CPU's
@@ -241,66 +233,77 @@ static void append_token(Sequence *s, int32_t id) {
   count_token(s, id, true);
 }
 
-/* Passes a token to the sink; false if the answer ends with it. An error of the sink ends this request
- * alone. */
-static bool pass_on(Sequence *s, int32_t id, bool is_forced) {
-  bool ended;
-  if (running_take(&s->run, id, is_forced, &ended) || ended) return false;
-  s->run.result.generated.reason = FINISH_CONTEXT;
-  return true;
+static bool has_room(const Batch *b, const Sequence *s) {
+  return s->n_ids < request_context(&s->run.request, b->sizes.n_ctx);
 }
 
-/* Passes a token on and appends it. If the answer ends with the token or the context is full, does not append
- * the token and returns false. */
-static bool take_token(Batch *b, Sequence *s, int32_t id, bool is_forced) {
-  if (!pass_on(s, id, is_forced) || s->n_ids == request_context(&s->run.request, b->sizes.n_ctx))
-    return false;
-  append_token(s, id);
-  return true;
+/* Passes a token to the sink, and appends it unless the answer ends here. */
+static void take_token(Batch *b, Sequence *s, int32_t id, bool is_forced) {
+  running_take(&s->run, id, is_forced, has_room(b, s));
+  if (s->run.state == RUN_ANSWER) append_token(s, id);
 }
 
 /* True if the sink may get tokens late: the sequence takes tokens, and the next step does not depend on the
  * sink's reply to one. */
 static bool may_be_late(const Batch *b, const Sequence *s) {
   const GenerateOptions *generate = &s->run.request.generate;
-  return b->overlaps && !is_scored(s) && !s->run.result.status && generate->max_tokens != 0 &&
-         !generate->allow && !generate->score && !generate->may_force && !s->run.request.turn &&
-         s->run.n_forced == 0;
+  return b->overlaps && s->run.state != RUN_SCORES && generate->max_tokens != 0 && !generate->allow &&
+         !generate->score && !generate->may_force && !s->run.request.turn && s->run.n_forced == 0;
 }
 
 static bool is_late(const Sequence *s) {
-  return s->state == SEQUENCE_LATE || s->state == SEQUENCE_LAST;
+  return s->run.state == RUN_LATE || s->run.state == RUN_LAST;
 }
 
-/* Notes a token that the sink gets later, and appends it unless the answer is known to end with it. row: of
- * the step's logits */
-static void take_late(Batch *b, Sequence *s, int row) {
-  const int32_t id = b->n_ahead > 0 ? TOKEN_PICKED : b->picks[row];
-  s->late = id;
-  s->late_row = row;
-  const bool ends = s->n_ids == request_context(&s->run.request, b->sizes.n_ctx) || running_ends(&s->run, id);
-  s->state = ends ? SEQUENCE_LAST : SEQUENCE_LATE;
-  if (!ends) append_token(s, id);
+/* The place of the late token: the last one that is to be computed, or in RUN_LAST the one after it. */
+static int32_t *late_token(const Sequence *s) {
+  return &s->ids[s->n_ids - (s->run.state == RUN_LATE)];
 }
 
+/* Notes a token that the sink gets later. It is to be computed unless the answer is known to end with it. */
+static void take_late(Batch *b, Sequence *s) {
+  const int32_t id = b->n_ahead > 0 ? TOKEN_PICKED : b->picks[s->logits_row];
+  s->late_row = s->logits_row;
+  s->run.state = !has_room(b, s) || running_ends(&s->run, id) ? RUN_LAST : RUN_LATE;
+  s->ids[s->n_ids] = id;
+  if (s->run.state == RUN_LATE) append_token(s, id);
+}
+
+/* True if there were forced tokens, and the answer goes on after them. Where tokens are scored, each forced one
+ * has a step of its own: none is taken here. */
 static bool take_forced(Batch *b, Sequence *s) {
   int32_t id;
-  while (running_forced(&s->run, &id))
-    if (!take_token(b, s, id, true)) return false;
-  return true;
+  bool some = false;
+  if (s->run.request.generate.score) return false;
+  for (; s->run.state == RUN_ANSWER && running_forced(&s->run, &id); some = true) take_token(b, s, id, true);
+  return some && s->run.state == RUN_ANSWER;
 }
 
-/* Takes the sequence's next token, forced or picked from row `row` of the step's logits, and then forced
- * tokens. Where tokens are scored, each forced one has a step of its own. */
-static bool take_next(Batch *b, Sequence *s, int row) {
+static Status score_token(Batch *b, Sequence *s, int32_t id) {
   EngineResult *result = &s->run.result;
+  if (!s->run.request.generate.score) return STATUS_OK;
+  result->status = b->backend->read_logits(b->state, s->logits_row, b->logits, &result->error);
+  TRY(result->status);
+  return running_score(&s->run, b->logits, b->config->vocab_size, id);
+}
+
+/* Takes the sequence's next token, forced or picked, and then forced tokens. A failure of the request's own
+ * ends it. */
+static void take_next(Batch *b, Sequence *s) {
   int32_t id;
   const bool is_forced = running_forced(&s->run, &id);
-  if (!is_forced) id = b->picks[row];
-  if (!s->run.request.generate.score) return take_token(b, s, id, is_forced) && take_forced(b, s);
-  result->status = b->backend->read_logits(b->state, row, b->logits, &result->error);
-  return !result->status && !running_score(&s->run, b->logits, b->config->vocab_size, id) &&
-         take_token(b, s, id, is_forced);
+  if (!is_forced) id = b->picks[s->logits_row];
+  if (s->run.result.status || s->run.request.generate.max_tokens == 0 || score_token(b, s, id)) {
+    s->run.state = RUN_ENDED;
+    return;
+  }
+  take_token(b, s, id, is_forced);
+  take_forced(b, s);
+}
+
+/* The last one of scored tokens is only scored. */
+static int n_prompt_tokens(const Sequence *s) {
+  return s->run.request.n_ids - (s->run.state == RUN_SCORES);
 }
 
 bool batch_is_empty(const Batch *b) {
@@ -317,25 +320,24 @@ Status batch_enter(Batch *b, const EngineJob *job, const EngineRequest *request,
   Sequence *s = next_slot(b);
   b->active[b->n_active++] = s;
   running_begin(&s->run, request);
-  s->n_ids = request->n_ids - is_scored(s);
+  s->n_ids = n_prompt_tokens(s);
   memcpy(s->ids, request->ids, (size_t)request->n_ids * sizeof *s->ids);
   s->n_past = s->n_pages = s->n_rows = 0;
-  s->n_expected = is_scored(s)                       ? 1
+  s->n_expected = s->run.state == RUN_SCORES         ? 1
                   : request->generate.max_tokens > 0 ? request->generate.max_tokens
                                                      : s->n_ids;
   b->n_prompt += s->n_ids;
   b->n_answer += s->n_expected;
   s->long_rope = s->again = false;
-  s->state = SEQUENCE_GOES;
   s->logits_row = -1;
   s->drafting = (Drafting){.drafter = NULL};
   if (b->n_guesses > 0)
     guessing_begin(&s->drafting.guessing, b->n_guesses, b->drafters.drafters, b->backend->row_cost, false);
   s->drafting.guessing.always = b->guess_always;
   sampler_forget(s->sampler);
-  for (int i = 0; !is_scored(s) && i < s->n_ids; i++) count_token(s, s->ids[i], false);
-  return is_scored(s) || request->generate.score || take_forced(b, s) ? STATUS_OK
-                                                                      : end_sequence(b, job, s, err);
+  for (int i = 0; s->run.state != RUN_SCORES && i < s->n_ids; i++) count_token(s, s->ids[i], false);
+  take_forced(b, s);
+  return end_sequences(b, job, err);
 }
 
 /* --- pages */
@@ -354,11 +356,7 @@ static PagesBefore before_next(const Sequence *s) {
 
 /* The first position whose logits the sequence needs. */
 static int first_logits(const Sequence *s) {
-  return s->n_ids - (is_scored(s) ? s->run.request.n_scored : 1);
-}
-
-static int n_prompt_tokens(const Sequence *s) {
-  return s->run.request.n_ids - is_scored(s);
+  return s->n_ids - (s->run.state == RUN_SCORES ? s->run.request.n_scored : 1);
 }
 
 /* Appends a page, if one is free, with a copy of the first n tokens of page `from`. Another sequence may be
@@ -406,7 +404,7 @@ static Status share_pages(Batch *b, Sequence *s, bool *later, Error *err) {
 /* Lets other sequences find n tokens, from position `at` on, in the sequence's last page. With `invariant`
  * sequences share only tokens of prompts. */
 static void offer_tokens(Batch *b, Sequence *s, int at, int n) {
-  if (n > 0 && s->ids[at + n - 1] == TOKEN_PICKED) n--; /* learn_token() offers it */
+  if (n > 0 && s->ids[at + n - 1] == TOKEN_PICKED) n--; /* take_ahead() offers it */
   if (n > 0 && (!b->sizes.invariant || at < n_prompt_tokens(s)))
     page_pool_add(b->pool, s->pages[s->n_pages - 1], s->ids + at, n);
 }
@@ -432,7 +430,7 @@ static Status place_tokens(Batch *b, Sequence *s, int n, Error *err) {
 
 /* True if the sequence has no row in the next step. */
 static bool is_idle(const Sequence *s) {
-  return s->state == SEQUENCE_WAITS || s->state == SEQUENCE_LAST;
+  return s->run.turn == TURN_WAIT || s->run.state == RUN_LAST;
 }
 
 /* Takes back the pages of the youngest sequence that has pages and either began after s or is idle; false if
@@ -464,7 +462,7 @@ static int coming_pages(const Batch *b, const Sequence *s) {
   const int limit = request_context(&s->run.request, b->sizes.n_ctx),
             most = s->run.request.generate.max_tokens, generated = s->run.result.generated.n_generated;
   const double length = most >= 0 && most < mean ? most : mean;
-  const int rest = length > generated && !is_scored(s) ? (int)(length - generated) / 2 : 0;
+  const int rest = length > generated && s->run.state != RUN_SCORES ? (int)(length - generated) / 2 : 0;
   return batch_pages(b->backend, s->n_ids + rest < limit ? s->n_ids + rest : limit) - s->n_pages;
 }
 
@@ -531,7 +529,7 @@ static int paced_rows(const Batch *b) {
 
 /* True if the step gives the sequence a token. */
 static bool gets_token(const Sequence *s) {
-  return s->n_rows > 0 && !is_scored(s) && s->n_past + s->n_rows == s->n_ids;
+  return s->n_rows > 0 && s->run.state != RUN_SCORES && s->n_past + s->n_rows == s->n_ids;
 }
 
 /* The most guesses that fit the sequence's last page, its context, LongRoPE's original context while it has
@@ -610,7 +608,6 @@ static TokenRange list_rows(Batch *b) {
     Sequence *s = b->active[i];
     Drafting *d = &s->drafting;
     const int end = s->n_past + s->n_rows;
-    s->first_row = range.n_logit_rows;
     s->logits_row = -1;
     d->n_tapped = 0;
     if (s->n_rows == 0) continue;
@@ -623,9 +620,9 @@ static TokenRange list_rows(Batch *b) {
     for (int pos = s->n_past; pos < end + d->guesses.n; pos++, range.n_tokens++) {
       b->ids[range.n_tokens] = pos < end ? s->ids[pos] : d->guesses.ids[pos - end];
       if (pos < first_logits(s)) continue;
-      const bool picks = pos == s->n_ids - 1 && gets_token(s);
-      if (picks) s->logits_row = range.n_logit_rows;
-      b->samplers[range.n_logit_rows] = picks && s->run.n_forced == 0 ? s->sampler : NULL;
+      const bool picks = s->run.state != RUN_SCORES && s->run.n_forced == 0 && pos == s->n_ids - 1;
+      if (s->logits_row < 0) s->logits_row = range.n_logit_rows;
+      b->samplers[range.n_logit_rows] = picks ? s->sampler : NULL;
       b->rows[range.n_logit_rows++] = range.n_tokens;
     }
   }
@@ -639,14 +636,15 @@ static void note_computed(Batch *b, Sequence *s) {
   s->n_past += s->n_rows;
 }
 
-/* For each of the sequence's last n rows writes log_p of the token that follows it. Their logits are rows
- * row .. row + n - 1 of the step's logits. */
-static Status take_scores(Batch *b, Sequence *s, int row, int n, Error *err) {
-  for (int pos = s->n_past - n; pos < s->n_past; pos++, row++) {
+/* For each row of logits writes log_p of the token that follows. `from`: the position of the step's first
+ * row. */
+static Status take_scores(Batch *b, Sequence *s, int from, Error *err) {
+  const int first = first_logits(s);
+  for (int pos = from > first ? from : first, row = s->logits_row; pos < s->n_past; pos++, row++) {
     TRY(b->backend->read_logits(b->state, row, b->logits, err));
-    s->run.request.log_p[pos - first_logits(s)] =
-        log_probability(b->logits, b->config->vocab_size, s->ids[pos + 1]);
+    s->run.request.log_p[pos - first] = log_probability(b->logits, b->config->vocab_size, s->ids[pos + 1]);
   }
+  if (s->n_past == s->n_ids) s->run.state = RUN_ENDED;
   return STATUS_OK;
 }
 
@@ -657,53 +655,33 @@ static void report_prompt(const EngineJob *job, Sequence *s, int n, int n_all) {
   if (job->progress) job->progress(job->user, &s->run.request, &s->run.result, n, n_all);
 }
 
-/* Takes a sequence's results of a step; *goes_on: the sequence does not end. */
-static Status take_results(Batch *b, const EngineJob *job, Sequence *s, bool *goes_on, Error *err) {
+/* Takes a sequence's results of a step. */
+static Status take_results(Batch *b, const EngineJob *job, Sequence *s, Error *err) {
+  const int before = s->n_past;
+  const bool late = s->logits_row >= 0 && may_be_late(b, s);
   note_computed(b, s);
-  const int before = s->n_past - s->n_rows, first = first_logits(s);
-  const int n = s->n_past > first ? s->n_past - (before > first ? before : first) : 0;
-  *goes_on = true;
-  const bool late = n > 0 && may_be_late(b, s);
   if (s->n_rows > 0 && !(late && b->n_ahead > 0))
-    report_prompt(job, s, n > 0 ? s->n_ids : s->n_past, s->n_ids);
+    report_prompt(job, s, s->logits_row >= 0 ? s->n_ids : s->n_past, s->n_ids);
   s->n_rows = 0;
-  if (late) {
-    take_late(b, s, s->first_row);
-  } else if (is_scored(s)) {
-    TRY(take_scores(b, s, s->first_row, n, err));
-    *goes_on = s->n_past < s->n_ids;
-  } else if (n > 0) {
-    *goes_on =
-        !s->run.result.status && s->run.request.generate.max_tokens != 0 && take_next(b, s, s->first_row);
-  }
+  if (s->logits_row < 0) return STATUS_OK;
+  if (s->run.state == RUN_SCORES) return take_scores(b, s, before, err);
+  if (late)
+    take_late(b, s);
+  else
+    take_next(b, s);
   return STATUS_OK;
 }
 
-/* Takes the results of a step; sequences that end leave the batch. */
+/* Takes the results of a step. */
 static Status take_step(Batch *b, const EngineJob *job, Error *err) {
-  for (int i = 0; i < b->n_active;) {
-    Sequence *s = b->active[i];
-    bool goes_on;
-    TRY(take_results(b, job, s, &goes_on, err));
-    if (goes_on)
-      i++;
-    else
-      TRY(end_sequence(b, job, s, err));
-  }
-  return STATUS_OK;
+  for (int i = 0; i < b->n_active; i++) TRY(take_results(b, job, b->active[i], err));
+  return end_sequences(b, job, err);
 }
 
-/* Puts the late token `id` in the place that was left for it. If the step that is being computed has a row
- * for the token, other sequences can find the token from now on. */
-static void learn_token(Batch *b, Sequence *s, int32_t id) {
-  s->late = id;
-  if (s->state == SEQUENCE_LAST) return;
-  s->ids[s->n_ids - 1] = id;
-  if (s->n_past + s->n_rows == s->n_ids) offer_tokens(b, s, s->n_ids - 1, 1);
-}
-
-/* Waits for the picks of the previous step, if they are still to come. n_ahead: 1 if the picks of the step
- * that is being computed will stay on the device, too; else 0 */
+/* Waits for the picks of the previous step, if they are still to come, and puts them in the places of the late
+ * tokens. If the step that is being computed has a row for such a token, other sequences can find the token
+ * from now on. n_ahead: 1 if the picks of the step that is being computed will stay on the device, too; else
+ * 0 */
 static Status take_ahead(Batch *b, const EngineJob *job, int n_ahead, Error *err) {
   if (b->n_ahead == n_ahead) return STATUS_OK;
   b->n_ahead--;
@@ -711,9 +689,10 @@ static Status take_ahead(Batch *b, const EngineJob *job, int n_ahead, Error *err
   for (int i = 0; i < b->n_active; i++) {
     Sequence *s = b->active[i];
     if (!is_late(s)) continue;
-    const int n = s->n_ids - (s->state == SEQUENCE_LATE);
+    const int n = (int)(late_token(s) - s->ids);
     report_prompt(job, s, n, n);
-    learn_token(b, s, b->picks[s->late_row]);
+    s->ids[n] = b->picks[s->late_row];
+    if (n < s->n_ids && s->n_past + s->n_rows == s->n_ids) offer_tokens(b, s, n, 1);
   }
   return STATUS_OK;
 }
@@ -722,22 +701,17 @@ static Status take_ahead(Batch *b, const EngineJob *job, int n_ahead, Error *err
  * is being computed. n_ahead: as for take_ahead() */
 static Status pass_on_late(Batch *b, const EngineJob *job, int n_ahead, Error *err) {
   TRY(take_ahead(b, job, n_ahead, err));
-  for (int i = 0; i < b->n_active;) {
+  for (int i = 0; i < b->n_active; i++) {
     Sequence *s = b->active[i];
-    const bool goes_on = !is_late(s) || (pass_on(s, s->late, false) && s->state == SEQUENCE_LATE);
-    if (is_late(s)) s->state = SEQUENCE_GOES;
-    if (goes_on) {
-      i++;
-      continue;
-    }
-    if (s->logits_row >= 0) b->samplers[s->logits_row] = NULL;
-    TRY(end_sequence(b, job, s, err));
+    if (!is_late(s)) continue;
+    running_take(&s->run, *late_token(s), false, s->run.state == RUN_LATE);
+    if (s->run.state == RUN_ENDED && s->logits_row >= 0) b->samplers[s->logits_row] = NULL;
   }
-  return STATUS_OK;
+  return end_sequences(b, job, err);
 }
 
 /* Accepts guesses that equal the sequence's next tokens; this step has computed their rows. True if some were
- * right and all of s->ids is computed: row logits_row + n_right has the logits after the last token. */
+ * right and all of s->ids is computed: logits_row is then the row after the last token. */
 static bool take_right_guesses(Batch *b, Sequence *s) {
   Drafting *d = &s->drafting;
   const int page_tokens = b->backend->page_tokens;
@@ -748,7 +722,8 @@ static bool take_right_guesses(Batch *b, Sequence *s) {
     page_pool_computed(b->pool, page);
     s->n_past++;
   }
-  return n > 0 && s->n_past == s->n_ids;
+  s->logits_row = n > 0 && s->n_past == s->n_ids ? s->logits_row + n : -1;
+  return s->logits_row >= 0;
 }
 
 /* Picks tokens from the rows of guesses that turned out right, in each round one token a sequence. */
@@ -758,21 +733,16 @@ static Status take_guessed(Batch *b, const EngineJob *job, int n_logit_rows, Err
     memset(b->samplers, 0, (size_t)n_logit_rows * sizeof *b->samplers);
     for (int i = 0; i < b->n_active; i++) {
       Sequence *s = b->active[i];
-      s->picks = s->drafting.guesses.n > 0 && take_right_guesses(b, s);
-      if (!s->picks) continue;
+      if (!take_right_guesses(b, s)) continue;
       running_restrict(&s->run, s->sampler);
-      if (s->run.n_forced == 0) b->samplers[s->logits_row + s->drafting.n_right] = s->sampler;
+      if (s->run.n_forced == 0) b->samplers[s->logits_row] = s->sampler;
       n_picks++;
     }
     if (n_picks == 0) return STATUS_OK;
     TRY(b->backend->sample_rows(b->state, b->samplers, n_logit_rows, b->picks, err));
-    for (int i = 0; i < b->n_active;) {
-      Sequence *s = b->active[i];
-      if (!s->picks || (!s->run.result.status && take_next(b, s, s->logits_row + s->drafting.n_right)))
-        i++;
-      else
-        TRY(end_sequence(b, job, s, err));
-    }
+    for (int i = 0; i < b->n_active; i++)
+      if (b->active[i]->logits_row >= 0) take_next(b, b->active[i]);
+    TRY(end_sequences(b, job, err));
   }
 }
 
@@ -784,7 +754,7 @@ static void lend_drafters(Batch *b) {
     Sequence *s = b->active[i];
     if (!enough)
       drafting_return(&b->drafters, &s->drafting);
-    else if (!is_scored(s))
+    else if (s->run.state != RUN_SCORES)
       drafting_lend(&b->drafters, &s->drafting, s->n_past);
   }
   b->overlaps = b->backend->memory && !enough;
@@ -796,7 +766,8 @@ static bool can_go_ahead(const Batch *b, int n_logit_rows) {
   bool can = b->overlaps && b->backend->take_rows && n_logit_rows > 0;
   for (int i = 0; i < b->n_active && can; i++) {
     const Sequence *s = b->active[i];
-    can = s->logits_row < 0 ? !is_scored(s) : may_be_late(b, s) && !sampler_has_penalties(s->sampler);
+    can = s->logits_row < 0 ? s->run.state != RUN_SCORES
+                            : may_be_late(b, s) && !sampler_has_penalties(s->sampler);
   }
   return can;
 }
@@ -816,56 +787,38 @@ static Status run_step(Batch *b, const EngineJob *job, BatchRefill refill, void 
   b->n_ahead += ahead;
   if (b->overlaps) TRY(pass_on_late(b, job, ahead, err));
   if (b->overlaps) TRY(refill(user, job, err));
-  for (int i = 0; i < b->n_active && !ahead; i++)
-    if (b->active[i]->logits_row >= 0) running_restrict(&b->active[i]->run, b->active[i]->sampler);
+  for (int i = 0; i < b->n_active && !ahead; i++) {
+    Sequence *s = b->active[i];
+    if (s->logits_row >= 0 && s->run.state != RUN_SCORES) running_restrict(&s->run, s->sampler);
+  }
   if (step.range.n_logit_rows > 0 && !ahead)
     TRY(b->backend->sample_rows(b->state, b->samplers, step.range.n_logit_rows, b->picks, err));
   TRY(take_step(b, job, err));
   return b->n_guesses > 0 ? take_guessed(b, job, step.range.n_logit_rows, err) : STATUS_OK;
 }
 
-/* Asks a sequence for its turn. Takes the tokens that turn() forces, and then asks again unless they
- * are to be scored. */
-static EngineTurn take_turn(Batch *b, const EngineJob *job, Sequence *s) {
-  for (;;) {
-    const EngineTurn turn = running_turn(&s->run, job);
-    if (turn != TURN_GO || s->run.n_forced == 0 || s->run.request.generate.score) return turn;
-    if (!take_forced(b, s)) return TURN_END;
+/* Asks each sequence for its turn. Takes the tokens that turn() forces, and then asks again unless they are to
+ * be scored. */
+static Status take_turns(Batch *b, const EngineJob *job, Error *err) {
+  for (int i = 0; i < b->n_active; i++) {
+    bool again = true;
+    while (again && running_turn(&b->active[i]->run, job) == TURN_GO) again = take_forced(b, b->active[i]);
   }
-}
-
-/* *all_idle: there are sequences, but none has a row in the next step. */
-static Status take_turns(Batch *b, const EngineJob *job, bool *all_idle, Error *err) {
-  *all_idle = b->n_active > 0;
-  for (int i = 0; i < b->n_active;) {
-    Sequence *s = b->active[i];
-    const EngineTurn turn = take_turn(b, job, s);
-    if (turn == TURN_END) {
-      TRY(end_sequence(b, job, s, err));
-      continue;
-    }
-    if (!is_late(s)) s->state = turn == TURN_WAIT ? SEQUENCE_WAITS : SEQUENCE_GOES;
-    *all_idle &= is_idle(s);
-    i++;
-  }
-  *all_idle &= b->n_active > 0;
-  return STATUS_OK;
-}
-
-static bool any_ends(const Batch *b) {
-  bool any = false;
-  for (int i = 0; i < b->n_active; i++) any |= b->active[i]->state == SEQUENCE_LAST;
-  return any;
+  return end_sequences(b, job, err);
 }
 
 Status batch_step(Batch *b, const EngineJob *job, BatchRefill refill, void *user, bool *idle, Error *err) {
-  bool all_idle;
+  int n_going = 0, n_last = 0;
   lend_drafters(b);
   if (!b->overlaps) TRY(pass_on_late(b, job, 0, err));
-  TRY(take_turns(b, job, &all_idle, err));
-  *idle = all_idle && !any_ends(b);
-  if (b->n_active == 0 || *idle) return STATUS_OK; /* take_turns() may have ended all sequences */
-  return all_idle ? pass_on_late(b, job, 0, err) : run_step(b, job, refill, user, err);
+  TRY(take_turns(b, job, err));
+  for (int i = 0; i < b->n_active; i++) {
+    n_going += !is_idle(b->active[i]);
+    n_last += b->active[i]->run.state == RUN_LAST;
+  }
+  *idle = n_going + n_last == 0 && b->n_active > 0;
+  if (n_going > 0) return run_step(b, job, refill, user, err);
+  return n_last > 0 ? pass_on_late(b, job, 0, err) : STATUS_OK;
 }
 
 void batch_drop(Batch *b) {

@@ -4,18 +4,8 @@
  * A sequence that ends leaves at once, and the next request enters with the next step. In a step all
  * sequences that generate have a row; the rows that are left go to prompts, the oldest first. Keys and values
  * are in pages (page_pool.h): sequences that begin alike share them. Where pages run out, the youngest
- * sequence gives its pages back and is computed again later.
- *
- * A sequence between two steps (batch.c, SequenceState):
- *
- *   state           event                                    next state
- *   SEQUENCE_GOES   its token is picked, and may be late     SEQUENCE_LATE; at the answer's end SEQUENCE_LAST
- *                   turn() says TURN_WAIT                    SEQUENCE_WAITS
- *   SEQUENCE_WAITS  turn() says TURN_GO                      SEQUENCE_GOES
- *   SEQUENCE_LATE   the next step runs: the sink gets `late` SEQUENCE_GOES, or done()
- *   SEQUENCE_LAST   likewise                                 done()
- *
- * From each state a sequence leaves with done() if its answer ends, fails or is interrupted.
+ * sequence gives its pages back and is computed again later. The states of a sequence are a request's
+ * (request.h, RunState).
  *
  * Where a backend gives a row the same bits with any other rows (the CPU; a GPU with
  * StateOptions.invariant), each answer is what it would be alone. With `invariant` the kernels for single

@@ -53,7 +53,7 @@ bool engine_has_batch(const Engine *e) {
 }
 
 const EngineRequest *engine_in_session(const Engine *e) {
-  return e->one.state != ONE_IDLE ? &e->one.run.request : NULL;
+  return e->one.run.state != RUN_ENDED ? &e->one.run.request : NULL;
 }
 
 int engine_pages_used(const Engine *e) {
@@ -67,7 +67,7 @@ void engine_disown(Engine *e, const void *owner) {
 /* --- the schedule */
 
 static bool is_empty(const Engine *e) {
-  return e->one.state == ONE_IDLE && (!e->batch || batch_is_empty(e->batch));
+  return e->one.run.state == RUN_ENDED && (!e->batch || batch_is_empty(e->batch));
 }
 
 static Status place(Engine *e, const EngineJob *job, const EngineRequest *request, Error *err) {
@@ -95,7 +95,7 @@ static Status run(Engine *e, const EngineJob *job, Error *err) {
     if (job->listen) TRY(job->listen(job->user, all_wait, err));
     TRY(take_requests(e, job, err));
     if (is_empty(e)) return STATUS_OK;
-    if (e->one.state != ONE_IDLE) TRY(one_step(&e->one, job, &one_waits, err));
+    if (e->one.run.state != RUN_ENDED) TRY(one_step(&e->one, job, &one_waits, err));
     if (e->batch && !batch_is_empty(e->batch))
       TRY(batch_step(e->batch, job, take_requests, e, &batch_waits, err));
     all_wait = one_waits && batch_waits;

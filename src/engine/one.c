@@ -68,18 +68,11 @@ static bool is_scored_again(const One *o) {
          session_view(o->session).n_past == n_prompt(o) && holds(o->session, o->ids, n_prompt(o));
 }
 
-static void begin_after_prompt(One *o) {
-  o->state = o->run.request.n_scored > 0 ? ONE_SCORES : ONE_ANSWER;
-  o->before = session_guesses(o->session);
-}
-
 static Status begin(One *o, Error *err) {
   const EngineRequest *r = &o->run.request;
   const int n = n_prompt(o);
-  if (!r->ids) {
-    begin_after_prompt(o);
-    return STATUS_OK;
-  }
+  session_take_guesses(o->session);
+  if (!r->ids) return STATUS_OK;
   session_limit(o->session, r->n_ctx);
   TRY(request_check(r, o->n_ctx, o->config, err));
   memcpy(o->ids, r->ids, (size_t)r->n_ids * sizeof *r->ids);
@@ -88,17 +81,13 @@ static Status begin(One *o, Error *err) {
   session_watch(o->session, watch, o);
   o->scored = false;
   o->first = o->run.result.n_reused = n;
-  if (again) {
-    begin_after_prompt(o);
-    return STATUS_OK;
-  }
+  if (again) return STATUS_OK;
   TRY(hold_base(o, err));
   keep_what_is_same(o);
   if (o->store.restore) o->store.restore(o->store.user, o->session, o->ids, n);
   o->first = o->run.result.n_reused = session_common(o->session, o->ids, n);
   if (o->first < o->n_plain) o->n_plain = o->first; /* what follows is computed anew */
   TRY(session_rewind(o->session, o->ids, n, err));
-  o->state = ONE_PROMPT;
   watch(o, o->first, n);
   return STATUS_OK;
 }
@@ -111,7 +100,6 @@ static Status compute_prompt(One *o, Error *err) {
     if (o->first == o->n_plain && o->first % o->chunk == 0)
       o->n_plain = n - 1; /* the last token may have had a step of its own */
     if (o->store.prefilled) o->store.prefilled(o->store.user, n);
-    begin_after_prompt(o);
   }
   watch(o, session_view(o->session).n_past, n);
   return STATUS_OK;
@@ -120,6 +108,7 @@ static Status compute_prompt(One *o, Error *err) {
 static Status compute_scores(One *o, Error *err) {
   TRY(session_score(o->session, o->ids + n_prompt(o), o->run.request.n_scored, o->run.request.log_p, err));
   o->scored = true;
+  o->run.state = RUN_ENDED;
   return STATUS_OK;
 }
 
@@ -171,43 +160,39 @@ static Status decode_held(One *o, Error *err) {
 }
 
 /* Computes and passes on a token of the answer. */
-static Status compute_token(One *o, bool *ended, Error *err) {
+static Status compute_token(One *o, Error *err) {
   const GenerateOptions *options = &o->run.request.generate;
-  GenerateResult *result = &o->run.result.generated;
+  const int n_generated = o->run.result.generated.n_generated;
   int32_t id;
   bool decoded = false;
-  *ended = true;
-  if (result->n_generated == options->max_tokens) return STATUS_OK;
-  const int left = options->max_tokens < 0 ? -1 : options->max_tokens - result->n_generated;
+  const int left = options->max_tokens < 0 ? -1 : options->max_tokens - n_generated;
+  if (left == 0) o->run.state = RUN_ENDED;
+  if (left == 0) return STATUS_OK;
   if (o->run.n_forced > 0 && session_view(o->session).n_in_flight) TRY(session_drain(o->session, err));
   TRY(decode_held(o, err));
   const bool is_forced = running_forced(&o->run, &id);
   if (!is_forced) TRY(next_token(o, left, &id, &decoded, err));
   if (options->score) TRY(score(o, id, err));
-  if (result->n_generated == 0) o->run.first_ms = clock_ms();
-  TRY(running_take(&o->run, id, is_forced, ended));
-  if (*ended) return STATUS_OK;
-  *ended = !decoded && !session_hold(o->session, id);
-  result->reason = *ended ? FINISH_CONTEXT : FINISH_LENGTH;
+  if (n_generated == 0) o->run.first_ms = clock_ms();
+  TRY(running_take(&o->run, id, is_forced, decoded || session_room(o->session) > 0));
+  if (o->run.state == RUN_ANSWER && !decoded) session_hold(o->session, id);
   return STATUS_OK;
 }
 
 /* --- steps */
 
-static Status step(One *o, bool *ended, bool *idle, Error *err) {
+static Status step(One *o, bool *idle, Error *err) {
   const EngineTurn turn = running_turn(&o->run, o->job);
-  *ended = turn == TURN_END;
-  if (*ended) return STATUS_OK;
-  if (o->state == ONE_PROMPT) return compute_prompt(o, err); /* also with TURN_WAIT */
+  if (turn == TURN_END) return STATUS_OK;
+  if (session_view(o->session).n_past < n_prompt(o)) return compute_prompt(o, err); /* also with TURN_WAIT */
   *idle = turn == TURN_WAIT;
   if (*idle) return STATUS_OK;
-  *ended = o->state == ONE_SCORES;
-  return *ended ? compute_scores(o, err) : compute_token(o, ended, err);
+  return o->run.state == RUN_SCORES ? compute_scores(o, err) : compute_token(o, err);
 }
 
 /* Removes the request's callback, mask and enqueued tokens from the session. */
 static Status leave(One *o, Error *err) {
-  o->state = ONE_IDLE;
+  o->run.state = RUN_ENDED;
   if (o->run.request.ids) session_watch(o->session, NULL, NULL);
   const Status status = session_drain(o->session, err);
   sampler_allow(session_sampler(o->session), NULL);
@@ -215,56 +200,45 @@ static Status leave(One *o, Error *err) {
 }
 
 void one_drop(One *o) {
-  if (o->state != ONE_IDLE) leave(o, NULL);
-}
-
-static void count_guesses(One *o) {
-  GuessCounts *counts = &o->run.result.generated.guesses;
-  *counts = session_guesses(o->session);
-  counts->n_steps -= o->before.n_steps;
-  counts->n_guessed -= o->before.n_guessed;
-  counts->n_accepted -= o->before.n_accepted;
-  counts->draft_ms -= o->before.draft_ms;
+  if (o->run.state != RUN_ENDED) leave(o, NULL);
 }
 
 static Status end(One *o, Error *err) {
   EngineResult *result = &o->run.result;
-  if (o->state == ONE_ANSWER) count_guesses(o);
-  if (o->state == ONE_SCORES || o->run.first_ms > 0) running_done(&o->run);
+  result->generated.guesses = session_take_guesses(o->session);
+  if (o->scored || o->run.first_ms > 0) running_done(&o->run);
   const Status left = leave(o, result->status ? NULL : &result->error);
   if (!result->status) result->status = left;
   return o->job->done(o->job->user, &o->run.request, result, err);
 }
 
-/* Handles the status of begin() or of a step. The request ends if it `ended`, or if the failure is its own
+/* Handles the status of begin() or of a step. The request ends in RUN_ENDED, or if the failure is its own
  * (set in its result, or STATUS_USAGE). Other failures, and an interruption of the job, end the run: the
  * request gets no result. Otherwise STATUS_INTERRUPTED means: a search for a mask or a prefill noticed the
  * request's own flag. The request then ends without a failure. */
-static Status take_status(One *o, Status status, bool ended, Error *err) {
+static Status take_status(One *o, Status status, Error *err) {
   if (o->job->interrupted && is_interrupted(o)) return error_set(err, STATUS_INTERRUPTED, "interrupted");
   if (status == STATUS_INTERRUPTED) {
     o->run.result.generated.reason = FINISH_INTERRUPTED;
     status = STATUS_OK;
-    ended = true;
+    o->run.state = RUN_ENDED;
   }
   if (status && status != STATUS_USAGE && !o->run.result.status)
     return error_set(err, status, "%s", o->run.result.error.text);
   o->run.result.status = status;
-  return ended || status ? end(o, err) : STATUS_OK;
+  return o->run.state == RUN_ENDED || status ? end(o, err) : STATUS_OK;
 }
 
 Status one_begin(One *o, const EngineJob *job, const EngineRequest *request, Error *err) {
   o->job = job;
   running_begin(&o->run, request);
-  return take_status(o, begin(o, &o->run.result.error), false, err);
+  return take_status(o, begin(o, &o->run.result.error), err);
 }
 
 Status one_step(One *o, const EngineJob *job, bool *idle, Error *err) {
-  bool ended = false;
   *idle = false;
   o->job = job;
-  const Status status = step(o, &ended, idle, &o->run.result.error);
-  return take_status(o, status, ended, err);
+  return take_status(o, step(o, idle, &o->run.result.error), err);
 }
 
 /* --- one answer without an engine */
@@ -279,7 +253,8 @@ Status generate(Session *session, const GenerateOptions *options, TokenSink sink
   const EngineJob job = {.done = done_alone};
   const EngineRequest request = {.generate = *options, .sink = sink, .user = user};
   Status status = one_begin(&one, &job, &request, err);
-  for (bool idle; status == STATUS_OK && one.state != ONE_IDLE;) status = one_step(&one, &job, &idle, err);
+  for (bool idle; status == STATUS_OK && one.run.state != RUN_ENDED;)
+    status = one_step(&one, &job, &idle, err);
   one_drop(&one);
   *result = one.run.result.generated;
   return status;

@@ -1,16 +1,5 @@
 /* one.h - the schedule of a single sequence: one request at a time in a session. Steps, guesses and bits are
- * those of a process that computes nothing else.
- *
- *   state        event                            next state
- *   ONE_IDLE     one_begin()                      ONE_PROMPT
- *                one_begin(), no ids              ONE_ANSWER: of the text that the session holds
- *                one_begin(), the prompt was      ONE_SCORES
- *                  scored a moment ago
- *   ONE_PROMPT   its last chunk is computed       ONE_ANSWER, or ONE_SCORES if n_scored > 0
- *   ONE_ANSWER   the answer ends                  ONE_IDLE, done()
- *   ONE_SCORES   all scores are computed          ONE_IDLE, done()
- *   any          TURN_END, an interruption, or    ONE_IDLE, done()
- *                  a failure of the request's own
+ * those of a process that computes nothing else. The states are a request's (request.h, RunState).
  *
  * A step (one_step()) computes a chunk of the prompt, all scores, or one token of the answer; between two
  * steps the caller may compute something else. A failure of the device or an interruption of the job is
@@ -32,8 +21,6 @@ typedef struct {
   void (*prefilled)(void *user, int n);
 } PromptStore;
 
-typedef enum { ONE_IDLE, ONE_PROMPT, ONE_SCORES, ONE_ANSWER } OneState;
-
 typedef struct {
   Session *session;
   PromptStore store; /* functions may be NULL */
@@ -43,19 +30,17 @@ typedef struct {
   bool rounds_by_rows;  /* the bits of a row depend on the number of rows in its step */
   int32_t *ids;         /* [n_ctx + 1] of the request */
   const EngineJob *job; /* of the current step */
-  OneState state;
   Running run;
-  GuessCounts before;
   int first;         /* tokens of the prompt that the session had */
   const void *owner; /* the owner of the session's text */
   int n_plain;       /* how many tokens of the session, from the first on, were computed as a prompt */
   bool scored;       /* the session has the logits after its tokens, and has scored a continuation */
 } One;               /* starts zeroed except session, store, config, n_ctx, chunk, rounds_by_rows and ids */
 
-/* Begins a request. An invalid request fails alone: done() gets its error. PRECOND state is ONE_IDLE */
+/* Begins a request. An invalid request fails alone: done() gets its error. PRECOND run.state is RUN_ENDED */
 Status one_begin(One *one, const EngineJob *job, const EngineRequest *request, Error *err);
 /* Computes one step of the request. *idle: nothing was computed, since its turn() said TURN_WAIT. PRECOND
- * state is not ONE_IDLE */
+ * run.state is not RUN_ENDED */
 Status one_step(One *one, const EngineJob *job, bool *idle, Error *err);
 /* Drops the request, if there is one, without done(). */
 void one_drop(One *one);

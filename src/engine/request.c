@@ -31,6 +31,7 @@ Status request_check(const EngineRequest *r, int n_ctx, const ModelConfig *confi
 void running_begin(Running *r, const EngineRequest *request) {
   *r = (Running){.request = *request,
                  .result.generated.reason = FINISH_LENGTH,
+                 .state = request->n_scored > 0 ? RUN_SCORES : RUN_ANSWER,
                  .forced = request->generate.forced,
                  .n_forced = request->n_scored > 0 ? 0 : request->generate.n_forced,
                  .start_ms = clock_ms()};
@@ -45,12 +46,14 @@ static void take_reply(Running *r, const TokenReply *reply) {
 EngineTurn running_turn(Running *r, const EngineJob *job) {
   const volatile int *interrupted = job->interrupted ? NULL : r->request.generate.interrupted;
   TokenReply reply = {0};
-  const EngineTurn turn = interrupted && *interrupted ? TURN_END
-                          : r->request.turn           ? r->request.turn(r->request.user, &reply)
-                                                      : TURN_GO;
-  if (turn == TURN_END) r->result.generated.reason = FINISH_INTERRUPTED;
+  r->turn = interrupted && *interrupted ? TURN_END
+            : r->request.turn           ? r->request.turn(r->request.user, &reply)
+                                        : TURN_GO;
   take_reply(r, &reply);
-  return turn;
+  if (r->turn != TURN_END) return r->turn;
+  r->result.generated.reason = FINISH_INTERRUPTED;
+  r->state = RUN_ENDED;
+  return TURN_END;
 }
 
 Status running_restrict(Running *r, Sampler *sampler) {
@@ -87,22 +90,20 @@ bool running_ends(const Running *r, int32_t id) {
   return is_end_token(options, id) || r->result.generated.n_generated + 1 == options->max_tokens;
 }
 
-Status running_take(Running *r, int32_t id, bool is_forced, bool *ended) {
+Status running_take(Running *r, int32_t id, bool is_forced, bool has_room) {
   const GenerateOptions *options = &r->request.generate;
   GenerateResult *result = &r->result.generated;
-  *ended = true;
-  result->reason = FINISH_EOS;
-  if (!is_forced && is_end_token(options, id)) return STATUS_OK;
   TokenReply reply = {0};
-  r->result.status = r->request.sink(r->request.user, id, &reply, &r->result.error);
-  TRY(r->result.status);
+  const bool is_end = !is_forced && is_end_token(options, id);
+  if (!is_end) r->result.status = r->request.sink(r->request.user, id, &reply, &r->result.error);
+  r->state = RUN_ENDED;
+  result->reason = FINISH_EOS;
+  if (is_end || r->result.status) return r->result.status;
   take_reply(r, &reply);
   result->n_generated++;
-  result->reason = FINISH_STOP;
-  if (reply.stop) return STATUS_OK;
-  result->reason = FINISH_LENGTH;
-  if (result->n_generated == options->max_tokens) return STATUS_OK;
-  *ended = false;
+  const bool is_last = result->n_generated == options->max_tokens;
+  result->reason = reply.stop ? FINISH_STOP : is_last || has_room ? FINISH_LENGTH : FINISH_CONTEXT;
+  if (!reply.stop && !is_last && has_room) r->state = RUN_ANSWER;
   return STATUS_OK;
 }
 

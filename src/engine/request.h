@@ -128,18 +128,38 @@ int request_context(const EngineRequest *request, int n_ctx);
  * lacks, forced ones included. */
 Status request_check(const EngineRequest *request, int n_ctx, const ModelConfig *config, Error *err);
 
+/* The state of a request between two steps, in both schedules (one.h, batch.h):
+ *
+ *   state        event                                           next state
+ *   RUN_ENDED    the schedule begins a request                   RUN_ANSWER; RUN_SCORES if n_scored > 0
+ *   RUN_SCORES   all scores are computed                         RUN_ENDED
+ *   RUN_ANSWER   the sink gets the next token                    RUN_ANSWER; at the answer's end RUN_ENDED
+ *                a batch keeps the next token for a later step   RUN_LATE; if the answer ends with the token
+ *                                                                RUN_LAST
+ *   RUN_LATE     the sink gets the late token                    RUN_ANSWER; at the answer's end RUN_ENDED
+ *   RUN_LAST     the sink gets the late token                    RUN_ENDED
+ *   any          TURN_END, an interruption, or a failure of      RUN_ENDED
+ *                the request's own
+ *
+ * After RUN_ENDED the schedule calls done(). A step first computes what the prompt lacks, in any state. While
+ * the last turn() said TURN_WAIT, the state stays. */
+typedef enum { RUN_ENDED, RUN_SCORES, RUN_ANSWER, RUN_LATE, RUN_LAST } RunState;
+
 /* A request that is being computed, for a schedule (one.c, batch.c) or its client (commands/keep/remote.c).
  * If the request's sink, allow() or score() fails, result.status and result.error say so. */
 typedef struct {
   EngineRequest request;
   EngineResult result;
+  RunState state;
+  EngineTurn turn;       /* the last one */
   const int32_t *forced; /* [n_forced] tokens that the sink has not received yet */
   int n_forced;
   double start_ms, first_ms; /* when it began; when the first token came, set by the schedule (0: none) */
 } Running;
 
 void running_begin(Running *running, const EngineRequest *request);
-/* The request's turn: TURN_END if it is interrupted. Takes the tokens that turn() forces. */
+/* The request's turn: TURN_END, which ends the request, if it is interrupted. Takes the tokens that turn()
+ * forces. */
 EngineTurn running_turn(Running *running, const EngineJob *job);
 /* Gives the sampler the mask of the next token, unless this token is forced. */
 Status running_restrict(Running *running, Sampler *sampler);
@@ -149,8 +169,9 @@ Status running_score(Running *running, const float *logits, int vocab_size, int3
 bool running_forced(Running *running, int32_t *id);
 /* True if the answer ends with this sampled token, whatever its sink says. */
 bool running_ends(const Running *running, int32_t id);
-/* Takes a token, forced or sampled. *ended: the answer ends here, and the result says why; else the token is
- * to be decoded. PRECOND max_tokens is not reached */
-Status running_take(Running *running, int32_t id, bool is_forced, bool *ended);
+/* Passes a token, forced or sampled, to the sink. Afterwards the state is RUN_ANSWER, and the token is to be
+ * decoded; or it is RUN_ENDED, and the result says why. has_room: the context has room for the token. PRECOND
+ * max_tokens is not reached */
+Status running_take(Running *running, int32_t id, bool is_forced, bool has_room);
 /* Sets the result's times, at the end. */
 void running_done(Running *running);

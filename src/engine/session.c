@@ -482,8 +482,12 @@ Status session_sample(Session *s, int32_t *id, Error *err) {
   return s->backend->sample(s->state, s->sampler, s->logits_row, id, err);
 }
 
+int session_room(const Session *s) {
+  return s->n_ctx - s->n_past - s->n_held;
+}
+
 bool session_hold(Session *s, int32_t id) {
-  if (s->n_past + s->n_held >= s->n_ctx) return false;
+  if (session_room(s) <= 0) return false;
   s->ids[s->n_past + s->n_held++] = id;
   return true;
 }
@@ -659,8 +663,10 @@ void session_forget_guesses(Session *s) {
   guessing_forget(&s->drafting.guessing);
 }
 
-GuessCounts session_guesses(const Session *s) {
-  return s->drafting.guessing.counts;
+GuessCounts session_take_guesses(Session *s) {
+  const GuessCounts counts = s->drafting.guessing.counts;
+  s->drafting.guessing.counts = (GuessCounts){0};
+  return counts;
 }
 
 int session_guessed(const Session *s, const int32_t **ids) {

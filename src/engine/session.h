@@ -130,14 +130,15 @@ Status session_decode(Session *session, int32_t id, Error *err); /* appends one 
  * may append. With a drafter the step also computes guesses, at most n_more: the number of tokens that may
  * follow the held ones (-1: any number). A later call for rightly guessed tokens has no step to compute. */
 bool session_hold(Session *session, int32_t id);
+int session_room(const Session *session); /* the most tokens that session_hold() takes now */
 Status session_decode_held(Session *session, int n_more, Error *err);
 /* *ids: the guesses that are computed after the session's tokens. Returns their number. */
 int session_guessed(const Session *session, const int32_t **ids);
 /* Forgets how guesses fared, on which the number of tokens that the next steps guess depends. So the next
  * answer has the bits of a new session, even if a backend rounds steps of several rows differently. */
 void session_forget_guesses(Session *session);
-/* Counts of guesses since session_open(), or session_forget_guesses(). */
-GuessCounts session_guesses(const Session *session);
+/* The counts of guesses since the last such call, or since session_open() or session_forget_guesses(). */
+GuessCounts session_take_guesses(Session *session);
 
 /* Asynchronous decode, if session_decodes_async(). session_decode_async() enqueues sampling a token from the
  * last logits and decoding it. session_wait_token() waits for the oldest token in flight; from then on the

@@ -172,8 +172,7 @@ static Status broken(Error *err) {
                    "the process that keeps the model breaks the rules between it and a call");
 }
 
-/* *ended: the answer ends with this token. */
-static Status take_token(Remote *r, Asked *a, const char *body, size_t size, bool *ended, Error *err) {
+static Status take_token(Remote *r, Asked *a, const char *body, size_t size, Error *err) {
   WireToken message;
   int32_t expected;
   TokenScore scores[MOST_BEST + 1];
@@ -187,8 +186,8 @@ static Status take_token(Remote *r, Asked *a, const char *body, size_t size, boo
     return broken(err);
   if (a->run.result.generated.n_generated == 0) a->run.first_ms = clock_ms();
   if (n_scores) TRY(options->score(a->run.request.user, scores, err));
-  TRY(running_take(&a->run, message.token, message.forced, ended));
-  return *ended || !in_lockstep(options) || a->n_coming ? STATUS_OK : send_turn(r, a, err);
+  TRY(running_take(&a->run, message.token, message.forced, true));
+  return a->run.state == RUN_ENDED || !in_lockstep(options) || a->n_coming ? STATUS_OK : send_turn(r, a, err);
 }
 
 static Status take_result(Remote *r, Asked *a, const EngineJob *job, bool done, const char *body, size_t size,
@@ -208,7 +207,6 @@ static Status take_result(Remote *r, Asked *a, const EngineJob *job, bool done, 
 static Status take(Remote *r, const EngineJob *job, WireKind kind, const char *body, size_t size,
                    Error *err) {
   uint32_t id;
-  bool ended = false;
   if (kind == WIRE_REFUSED)
     return error_set(err, STATUS_FAILED, "the process that keeps the model (%d) %.*s", (int)r->facts.pid,
                      (int)size, body);
@@ -220,9 +218,9 @@ static Status take(Remote *r, const EngineJob *job, WireKind kind, const char *b
   if (kind == WIRE_PROGRESS || kind == WIRE_DONE)
     return take_result(r, a, job, kind == WIRE_DONE, body, size, err);
   if (kind != WIRE_TOKEN) return broken(err);
-  a->run.result.status = take_token(r, a, body, size, &ended, &a->run.result.error);
-  ended =
-      ended && a->run.result.generated.reason != FINISH_LENGTH; /* at the length limit the holder ends it */
+  a->run.result.status = take_token(r, a, body, size, &a->run.result.error);
+  /* At the length limit the holder ends it. */
+  const bool ended = a->run.state == RUN_ENDED && a->run.result.generated.reason != FINISH_LENGTH;
   return a->run.result.status || ended ? end(r, a, job, true, err) : STATUS_OK;
 }
 

@@ -55,9 +55,9 @@ static Status next_token(Run *run, int32_t *id, Error *err) {
 
 static Status run_once(Run *run, Rates *sum, Error *err) {
   const int n_before = run->depth > 0 ? run->depth : 1;
-  const GuessCounts before = session_guesses(run->session);
   int32_t id;
   session_keep(run->session, 0);
+  session_take_guesses(run->session);
   run->random = 1;
   TRY(session_sync(run->session, run->ids, n_before, NULL, NULL, err));
   TRY(next_token(run, &id, err));
@@ -69,12 +69,12 @@ static Status run_once(Run *run, Rates *sum, Error *err) {
     TRY(next_token(run, &id, err));
   }
   const double ms = clock_ms() - start;
-  const GuessCounts counts = session_guesses(run->session);
-  const double n_steps = run->n_guesses > 0 ? (double)(counts.n_steps - before.n_steps) : run->n;
+  const GuessCounts counts = session_take_guesses(run->session);
+  const double n_steps = run->n_guesses > 0 ? (double)counts.n_steps : run->n;
   sum->tokens_a_second += run->n * 1e3 / ms;
   sum->tokens_a_step += run->n / n_steps;
   sum->step_ms += ms / n_steps;
-  sum->draft_ms += (counts.draft_ms - before.draft_ms) / n_steps;
+  sum->draft_ms += counts.draft_ms / n_steps;
   return STATUS_OK;
 }
 

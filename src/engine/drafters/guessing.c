@@ -20,6 +20,7 @@ void guessing_forget(Guessing *g) {
   g->balance = 0;
   memset(g->ranks, 0, sizeof g->ranks);
   g->rank = 0;
+  g->n_steps = 0;
   g->counts = (GuessCounts){0};
 }
 
@@ -37,7 +38,7 @@ int guessing_length(const Guessing *g, int rank, int n) {
   if (g->always) return n;
   const double right = g->ranks[rank].right + priors[rank].right,
                chance = right / (right + g->ranks[rank].wrong + priors[rank].wrong);
-  const double credit = g->share * (1 + (double)g->counts.n_steps / GUESS_CREDIT) + g->balance;
+  const double credit = g->share * (1 + (double)g->n_steps / GUESS_CREDIT) + g->balance;
   double tokens = 1, all_right = 1, best = 1 / g->share;
   int length = 0;
   for (int i = 1; i <= n; i++) {
@@ -72,6 +73,7 @@ static void note_time(Guessing *g, int n_rows, double ms) {
 }
 
 void guessing_note_step(Guessing *g, int n_rows, int n_guesses, int rank, double step_ms, double draft_ms) {
+  g->n_steps++;
   g->counts.n_steps++;
   g->counts.n_guessed += n_guesses;
   g->counts.draft_ms += draft_ms;

@@ -33,6 +33,7 @@ typedef struct {
     double right, wrong;
   } ranks[DRAFT_RANKS]; /* decaying counts of guesses */
   int rank;             /* rank of the last step's guesses */
+  long long n_steps;    /* steps so far, also those that `counts` no longer has */
   GuessCounts counts;
 } Guessing;
 

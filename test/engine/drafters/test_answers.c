@@ -426,7 +426,7 @@ static double draw(Pair *p, bool wrong_rule, long *n_kept) {
       if (i + 1 < N_LONG + N_DRAWN) must(session_decode_held(session, N_LONG + N_DRAWN - i - 2, &err), &err);
     }
   }
-  *n_kept = (long)session_guesses(session).n_accepted;
+  *n_kept = (long)session_take_guesses(session).n_accepted;
   session_close(session);
   session_close(plain);
   drafter_close(&drafter);

@@ -161,7 +161,7 @@ static GuessCounts answer(Pair *pair, Drafter *drafter, double temperature, int3
     assert_true(session_hold(session, ids[n]));
     must(session_decode_held(session, TEXT - n, &err), &err);
   }
-  const GuessCounts counts = session_guesses(session);
+  const GuessCounts counts = session_take_guesses(session);
   session_close(session);
   return counts;
 }
