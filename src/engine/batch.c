@@ -16,24 +16,20 @@
 
 #include "base/clock.h"
 #include "engine/batch_memory.h"
-#include "engine/drafters/drafter_pool.h"
 #include "engine/forward.h"
 #include "engine/page_pool.h"
+#include "engine/timeline.h"
 
 typedef struct {
   int slot; /* the backend's number of the sequence */
   Running run;
-  Sampler *sampler;
-  int32_t *ids; /* [n_ctx + 1]: after n_ctx computed tokens, one that is only scored */
-  int n_ids;    /* length of ids: computed tokens, then tokens to compute */
-  int n_past;
+  /* text.ids: [n_ctx + 1], since one token after n_ctx computed ones may be only scored. text.logits_row: at
+   * first the sequence's first row of logits in this step. */
+  Timeline text;
   int32_t *pages; /* [n_table] the first n_pages in use */
   int n_pages;
-  bool long_rope;
-  bool again; /* it gave its pages back once: pages that it shares since then are not counted as reused */
-  int n_rows; /* its rows in this step, without guesses */
-  Drafting drafting;
-  int logits_row; /* its first row of logits in this step, later the row after right guesses; -1: none */
+  bool again;     /* it gave its pages back once: pages that it shares since then are not counted as reused */
+  int n_rows;     /* its rows in this step, without guesses */
   int late_row;   /* RUN_LATE, RUN_LAST: the row of logits that late_token() is picked from */
   int n_expected; /* assumed length of the answer, until it ends */
 } Sequence;
@@ -94,9 +90,9 @@ static Sequence *next_slot(const Batch *b) {
 /* Allocates what a slot holds when it is first used: for 1,024 slots this takes some 25 ms. */
 static Status open_slot(const Batch *b, Sequence *s, Error *err) {
   static const SamplerSettings greedy = {.top_p = 1, .repetition_penalty = 1};
-  if (!s->ids) TRY(NEW(s->ids, (size_t)b->sizes.n_ctx + 1, "ids of a sequence", err));
+  if (!s->text.ids) TRY(NEW(s->text.ids, (size_t)b->sizes.n_ctx + 1, "ids of a sequence", err));
   if (!s->pages) TRY(NEW(s->pages, (size_t)b->n_table, "a page table", err));
-  return s->sampler ? STATUS_OK : sampler_open(&greedy, b->config->vocab_size, &s->sampler, err);
+  return s->text.sampler ? STATUS_OK : sampler_open(&greedy, b->config->vocab_size, &s->text.sampler, err);
 }
 
 static Status open_rows(Batch *b, Error *err) {
@@ -142,8 +138,8 @@ void batch_close(Batch *b) {
   page_pool_close(b->pool);
   program_release(&b->program);
   for (int i = 0; b->slots && i < b->sizes.n_sequences; i++) {
-    sampler_close(b->slots[i].sampler);
-    free(b->slots[i].ids);
+    sampler_close(b->slots[i].text.sampler);
+    free(b->slots[i].text.ids);
     free(b->slots[i].pages);
   }
   void *const memory[] = {b->slots, b->active,   b->idle,  b->parts,  b->ids,
@@ -166,25 +162,24 @@ int batch_pages_used(const Batch *b) {
 static void give_back(Batch *b, Sequence *s) {
   while (s->n_pages > 0) page_pool_release(b->pool, s->pages[--s->n_pages]);
   b->n_rows -= s->n_rows;
-  s->n_past = s->n_rows = 0;
-  drafting_cut(&s->drafting, 0);
+  s->text.n_past = s->n_rows = 0;
+  drafting_cut(&s->text.drafting, 0);
 }
 
 /* LongRoPE: a text that uses other factors than the keys in its pages is computed again. */
 static void choose_rope(Batch *b, Sequence *s) {
-  const bool is_long = s->n_ids > rope_original_context(b->config);
-  if (is_long == s->long_rope) return;
-  s->long_rope = is_long;
-  s->again |= s->n_past > 0;
+  if (!timeline_changes_rope(&s->text, s->text.n_ids)) return;
+  s->text.long_rope = !s->text.long_rope;
+  s->again |= s->text.n_past > 0;
   give_back(b, s);
 }
 
 static void leave(Batch *b, int index) {
   Sequence *s = b->active[index];
   s->run.state = RUN_ENDED;
-  sampler_allow(s->sampler, NULL); /* the mask belongs to the request, which ends */
+  sampler_allow(s->text.sampler, NULL); /* the mask belongs to the request, which ends */
   give_back(b, s);
-  drafting_return(&b->drafters, &s->drafting);
+  drafting_return(&b->drafters, &s->text.drafting);
   b->n_active--;
   memmove(b->active + index, b->active + index + 1, (size_t)(b->n_active - index) * sizeof *b->active);
   b->idle[b->sizes.n_sequences - b->n_active - 1] = s;
@@ -194,7 +189,7 @@ static Status check_request(const Batch *b, const EngineRequest *r, Error *err) 
   Sequence *s = next_slot(b);
   TRY(request_check(r, b->sizes.n_ctx, b->config, err));
   TRY(open_slot(b, s, err));
-  return r->n_scored ? STATUS_OK : sampler_set(s->sampler, r->sampler, err);
+  return r->n_scored ? STATUS_OK : sampler_set(s->text.sampler, r->sampler, err);
 }
 
 static Status end_sequence(Batch *b, const EngineJob *job, int index, Error *err) {
@@ -204,7 +199,7 @@ static Status end_sequence(Batch *b, const EngineJob *job, int index, Error *err
   b->n_answer += generated->n_generated - s->n_expected;
   b->n_ended += s->run.request.n_scored == 0;
   b->n_of_ended += generated->n_generated;
-  generated->guesses = s->drafting.guessing.counts;
+  generated->guesses = s->text.drafting.guessing.counts;
   /* As in a session (one.c), n_steps is without the step that computes the prompt. */
   if (s->run.request.alone && generated->guesses.n_steps > 0) generated->guesses.n_steps--;
   leave(b, index);
@@ -221,26 +216,10 @@ static Status end_sequences(Batch *b, const EngineJob *job, Error *err) {
   return STATUS_OK;
 }
 
-/* Counts a token only if there are penalties: the counts of many sequences do not fit into the CPU's
- * caches. */
-static void count_token(Sequence *s, int32_t id, bool generated) {
-  if (sampler_has_penalties(s->sampler)) sampler_count_token(s->sampler, id, generated);
-}
-
-/* Appends a token to the tokens to compute. */
-static void append_token(Sequence *s, int32_t id) {
-  s->ids[s->n_ids++] = id;
-  count_token(s, id, true);
-}
-
-static bool has_room(const Batch *b, const Sequence *s) {
-  return s->n_ids < request_context(&s->run.request, b->sizes.n_ctx);
-}
-
 /* Passes a token to the sink, and appends it unless the answer ends here. */
-static void take_token(Batch *b, Sequence *s, int32_t id, bool is_forced) {
-  running_take(&s->run, id, is_forced, has_room(b, s));
-  if (s->run.state == RUN_ANSWER) append_token(s, id);
+static void take_token(Sequence *s, int32_t id, bool is_forced) {
+  running_take(&s->run, id, is_forced, s->text.n_ids < s->text.n_ctx);
+  if (s->run.state == RUN_ANSWER) timeline_append(&s->text, id);
 }
 
 /* True if the sink may get tokens late: the sequence takes tokens, and the next step does not depend on the
@@ -257,32 +236,32 @@ static bool is_late(const Sequence *s) {
 
 /* The place of the late token: the last one that is to be computed, or in RUN_LAST the one after it. */
 static int32_t *late_token(const Sequence *s) {
-  return &s->ids[s->n_ids - (s->run.state == RUN_LATE)];
+  return &s->text.ids[s->text.n_ids - (s->run.state == RUN_LATE)];
 }
 
 /* Notes a token that the sink gets later. It is to be computed unless the answer is known to end with it. */
 static void take_late(Batch *b, Sequence *s) {
-  const int32_t id = b->n_ahead > 0 ? TOKEN_PICKED : b->picks[s->logits_row];
-  s->late_row = s->logits_row;
-  s->run.state = !has_room(b, s) || running_ends(&s->run, id) ? RUN_LAST : RUN_LATE;
-  s->ids[s->n_ids] = id;
-  if (s->run.state == RUN_LATE) append_token(s, id);
+  const int32_t id = b->n_ahead > 0 ? TOKEN_PICKED : b->picks[s->text.logits_row];
+  s->late_row = s->text.logits_row;
+  s->run.state = s->text.n_ids == s->text.n_ctx || running_ends(&s->run, id) ? RUN_LAST : RUN_LATE;
+  s->text.ids[s->text.n_ids] = id;
+  if (s->run.state == RUN_LATE) timeline_append(&s->text, id);
 }
 
-/* True if there were forced tokens, and the answer goes on after them. Where tokens are scored, each forced one
- * has a step of its own: none is taken here. */
-static bool take_forced(Batch *b, Sequence *s) {
+/* True if there were forced tokens, and the answer goes on after them. Where tokens are scored, each forced
+ * one has a step of its own: none is taken here. */
+static bool take_forced(Sequence *s) {
   int32_t id;
   bool some = false;
   if (s->run.request.generate.score) return false;
-  for (; s->run.state == RUN_ANSWER && running_forced(&s->run, &id); some = true) take_token(b, s, id, true);
+  for (; s->run.state == RUN_ANSWER && running_forced(&s->run, &id); some = true) take_token(s, id, true);
   return some && s->run.state == RUN_ANSWER;
 }
 
 static Status score_token(Batch *b, Sequence *s, int32_t id) {
   EngineResult *result = &s->run.result;
   if (!s->run.request.generate.score) return STATUS_OK;
-  result->status = b->backend->read_logits(b->state, s->logits_row, b->logits, &result->error);
+  result->status = b->backend->read_logits(b->state, s->text.logits_row, b->logits, &result->error);
   TRY(result->status);
   return running_score(&s->run, b->logits, b->config->vocab_size, id);
 }
@@ -292,13 +271,13 @@ static Status score_token(Batch *b, Sequence *s, int32_t id) {
 static void take_next(Batch *b, Sequence *s) {
   int32_t id;
   const bool is_forced = running_forced(&s->run, &id);
-  if (!is_forced) id = b->picks[s->logits_row];
+  if (!is_forced) id = b->picks[s->text.logits_row];
   if (s->run.result.status || s->run.request.generate.max_tokens == 0 || score_token(b, s, id)) {
     s->run.state = RUN_ENDED;
     return;
   }
-  take_token(b, s, id, is_forced);
-  take_forced(b, s);
+  take_token(s, id, is_forced);
+  take_forced(s);
 }
 
 /* The last one of scored tokens is only scored. */
@@ -320,23 +299,28 @@ Status batch_enter(Batch *b, const EngineJob *job, const EngineRequest *request,
   Sequence *s = next_slot(b);
   b->active[b->n_active++] = s;
   running_begin(&s->run, request);
-  s->n_ids = n_prompt_tokens(s);
-  memcpy(s->ids, request->ids, (size_t)request->n_ids * sizeof *s->ids);
-  s->n_past = s->n_pages = s->n_rows = 0;
+  s->text = (Timeline){.config = b->config,
+                       .sampler = s->text.sampler,
+                       .ids = s->text.ids,
+                       .n_ids = n_prompt_tokens(s),
+                       .n_ctx = request_context(request, b->sizes.n_ctx),
+                       .counts = s->run.state != RUN_SCORES && sampler_has_penalties(s->text.sampler),
+                       .logits_row = -1};
+  memcpy(s->text.ids, request->ids, (size_t)request->n_ids * sizeof *s->text.ids);
+  s->n_pages = s->n_rows = 0;
   s->n_expected = s->run.state == RUN_SCORES         ? 1
                   : request->generate.max_tokens > 0 ? request->generate.max_tokens
-                                                     : s->n_ids;
-  b->n_prompt += s->n_ids;
+                                                     : s->text.n_ids;
+  b->n_prompt += s->text.n_ids;
   b->n_answer += s->n_expected;
-  s->long_rope = s->again = false;
-  s->logits_row = -1;
-  s->drafting = (Drafting){.drafter = NULL};
+  s->again = false;
   if (b->n_guesses > 0)
-    guessing_begin(&s->drafting.guessing, b->n_guesses, b->drafters.drafters, b->backend->row_cost, false);
-  s->drafting.guessing.always = b->guess_always;
-  sampler_forget(s->sampler);
-  for (int i = 0; s->run.state != RUN_SCORES && i < s->n_ids; i++) count_token(s, s->ids[i], false);
-  take_forced(b, s);
+    guessing_begin(&s->text.drafting.guessing, b->n_guesses, b->drafters.drafters, b->backend->row_cost,
+                   false);
+  s->text.drafting.guessing.always = b->guess_always;
+  sampler_forget(s->text.sampler);
+  timeline_count(&s->text, 0, false);
+  take_forced(s);
   return end_sequences(b, job, err);
 }
 
@@ -351,12 +335,12 @@ static Status append_page(Batch *b, Sequence *s, int page, Error *err) {
 
 /* The text before the sequence's next page: all its pages. PRECOND all its pages are full */
 static PagesBefore before_next(const Sequence *s) {
-  return (PagesBefore){s->pages, s->n_pages, s->long_rope};
+  return (PagesBefore){s->pages, s->n_pages, s->text.long_rope};
 }
 
 /* The first position whose logits the sequence needs. */
 static int first_logits(const Sequence *s) {
-  return s->n_ids - (s->run.state == RUN_SCORES ? s->run.request.n_scored : 1);
+  return s->text.n_ids - (s->run.state == RUN_SCORES ? s->run.request.n_scored : 1);
 }
 
 /* Appends a page, if one is free, with a copy of the first n tokens of page `from`. Another sequence may be
@@ -367,9 +351,9 @@ static Status copy_part(Batch *b, Sequence *s, int from, int n, Error *err) {
   Status status = page < 0 ? STATUS_OK : b->backend->copy_page(b->state, from, page, err);
   page_pool_release(b->pool, from);
   if (page < 0) return status;
-  page_pool_add(b->pool, page, s->ids + s->n_past, n);
+  page_pool_add(b->pool, page, s->text.ids + s->text.n_past, n);
   page_pool_computed(b->pool, page);
-  s->n_past += n;
+  s->text.n_past += n;
   TRY(append_page(b, s, page, err));
   return status;
 }
@@ -378,13 +362,13 @@ static Status copy_part(Batch *b, Sequence *s, int from, int n, Error *err) {
  * needed; with `invariant` only pages of the prompt. *later: another sequence computes more of the text in
  * this step. This sequence then waits for it. */
 static Status share_pages(Batch *b, Sequence *s, bool *later, Error *err) {
-  const int page_tokens = b->backend->page_tokens, start = s->n_past, needed = first_logits(s),
+  const int page_tokens = b->backend->page_tokens, start = s->text.n_past, needed = first_logits(s),
             end = b->sizes.invariant && n_prompt_tokens(s) < needed ? n_prompt_tokens(s) : needed;
   *later = false;
-  while (b->shares && s->n_past == s->n_pages * page_tokens && s->n_past < end) {
-    const int left = end - s->n_past;
-    const PageMatch match =
-        page_pool_find(b->pool, before_next(s), s->ids + s->n_past, left < page_tokens ? left : page_tokens);
+  while (b->shares && s->text.n_past == s->n_pages * page_tokens && s->text.n_past < end) {
+    const int left = end - s->text.n_past;
+    const PageMatch match = page_pool_find(b->pool, before_next(s), s->text.ids + s->text.n_past,
+                                           left < page_tokens ? left : page_tokens);
     *later = match.n_coming >= match.n_tokens + page_tokens / 4; /* less is not worth waiting for */
     if (*later || match.n_tokens == 0) break;
     if (match.n_tokens < page_tokens) {
@@ -393,27 +377,27 @@ static Status share_pages(Batch *b, Sequence *s, bool *later, Error *err) {
     }
     page_pool_share(b->pool, match.page);
     TRY(append_page(b, s, match.page, err));
-    s->n_past += page_tokens;
+    s->text.n_past += page_tokens;
   }
   if (s->again) return STATUS_OK;
-  s->run.result.n_reused += s->n_past - start;
-  b->n_prompt -= s->n_past - start;
+  s->run.result.n_reused += s->text.n_past - start;
+  b->n_prompt -= s->text.n_past - start;
   return STATUS_OK;
 }
 
 /* Lets other sequences find n tokens, from position `at` on, in the sequence's last page. With `invariant`
  * sequences share only tokens of prompts. */
 static void offer_tokens(Batch *b, Sequence *s, int at, int n) {
-  if (n > 0 && s->ids[at + n - 1] == TOKEN_PICKED) n--; /* take_ahead() offers it */
+  if (n > 0 && s->text.ids[at + n - 1] == TOKEN_PICKED) n--; /* take_ahead() offers it */
   if (n > 0 && (!b->sizes.invariant || at < n_prompt_tokens(s)))
-    page_pool_add(b->pool, s->pages[s->n_pages - 1], s->ids + at, n);
+    page_pool_add(b->pool, s->pages[s->n_pages - 1], s->text.ids + at, n);
 }
 
 /* Places the next n tokens in the sequence's pages, takes new pages as needed, and raises s->n_rows to n, or
  * to less if no page is left. */
 static Status place_tokens(Batch *b, Sequence *s, int n, Error *err) {
   while (s->n_rows < n) {
-    const int at = s->n_past + s->n_rows, room = s->n_pages * b->backend->page_tokens - at;
+    const int at = s->text.n_past + s->n_rows, room = s->n_pages * b->backend->page_tokens - at;
     if (room == 0) {
       const int page = page_pool_take(b->pool, before_next(s));
       if (page < 0) return STATUS_OK;
@@ -459,11 +443,11 @@ static bool take_back_youngest(Batch *b, const Sequence *s) {
  * sequence already has, it would be 12 to 31%; with room for the whole answer, 0 to 22%. */
 static int coming_pages(const Batch *b, const Sequence *s) {
   const double mean = b->n_ended > 0 ? b->n_of_ended / b->n_ended : s->n_expected;
-  const int limit = request_context(&s->run.request, b->sizes.n_ctx),
-            most = s->run.request.generate.max_tokens, generated = s->run.result.generated.n_generated;
+  const int limit = s->text.n_ctx, most = s->run.request.generate.max_tokens,
+            generated = s->run.result.generated.n_generated;
   const double length = most >= 0 && most < mean ? most : mean;
   const int rest = length > generated && s->run.state != RUN_SCORES ? (int)(length - generated) / 2 : 0;
-  return batch_pages(b->backend, s->n_ids + rest < limit ? s->n_ids + rest : limit) - s->n_pages;
+  return batch_pages(b->backend, s->text.n_ids + rest < limit ? s->text.n_ids + rest : limit) - s->n_pages;
 }
 
 /* Sets n_room; negative if sequences with pages are expected to need more pages than are free. */
@@ -479,7 +463,7 @@ static void find_room(Batch *b) {
 static bool may_begin(const Batch *b, const Sequence *s, int n_coming) {
   int oldest = 0;
   while (is_idle(b->active[oldest])) oldest++;
-  return s->n_past > 0 || s == b->active[oldest] || b->n_room >= n_coming;
+  return s->text.n_past > 0 || s == b->active[oldest] || b->n_room >= n_coming;
 }
 
 /* Gives the sequence at most n rows of this step. *n_logits: rows of logits that may still be asked for. */
@@ -491,11 +475,11 @@ static Status plan_sequence(Batch *b, Sequence *s, int n, int *n_logits, Error *
   TRY(share_pages(b, s, &later, err));
   if (later) return STATUS_OK;
   b->n_room -= n_coming;
-  const int left = s->n_ids - s->n_past, ahead = first_logits(s) - s->n_past, before = ahead > 0 ? ahead : 0,
-            most = before + *n_logits;
+  const int left = s->text.n_ids - s->text.n_past, ahead = first_logits(s) - s->text.n_past,
+            before = ahead > 0 ? ahead : 0, most = before + *n_logits;
   if (n > left) n = left;
   if (n > most) n = most;
-  const int of_prompt = n_prompt_tokens(s) - s->n_past;
+  const int of_prompt = n_prompt_tokens(s) - s->text.n_past;
   if (b->sizes.invariant && n > of_prompt) n = of_prompt > 0 ? of_prompt : n > 0;
   if (b->sizes.invariant && !b->shares && n < of_prompt) n -= n % b->backend->page_tokens;
   TRY(place_tokens(b, s, n, err));
@@ -506,14 +490,14 @@ static Status plan_sequence(Batch *b, Sequence *s, int n, int *n_logits, Error *
 
 /* True while tokens of the prompt are left to compute (perhaps again), and more than one token in all. */
 static bool is_prefilled(const Sequence *s) {
-  return s->n_past < n_prompt_tokens(s) && s->n_ids - s->n_past > 1;
+  return s->text.n_past < n_prompt_tokens(s) && s->text.n_ids - s->text.n_past > 1;
 }
 
 /* With `invariant`, true if the sequence's next rows are of its prompt. A step never mixes these with rows
  * of the answer, which other kernels compute. Without `invariant` a step may mix them, and the result is
  * false. */
 static bool is_of_prompt(const Batch *b, const Sequence *s) {
-  return b->sizes.invariant && s->n_past < n_prompt_tokens(s);
+  return b->sizes.invariant && s->text.n_past < n_prompt_tokens(s);
 }
 
 /* The number of rows up to which rows of prompts fill a step; on a CPU max_chunk. A GPU takes as long for a
@@ -529,20 +513,17 @@ static int paced_rows(const Batch *b) {
 
 /* True if the step gives the sequence a token. */
 static bool gets_token(const Sequence *s) {
-  return s->n_rows > 0 && s->run.state != RUN_SCORES && s->n_past + s->n_rows == s->n_ids;
+  return s->n_rows > 0 && s->run.state != RUN_SCORES && s->text.n_past + s->n_rows == s->text.n_ids;
 }
 
-/* The most guesses that fit the sequence's last page, its context, LongRoPE's original context while it has
+/* The most guesses, up to n, that also fit the sequence's last page, LongRoPE's original context while it has
  * short factors, and the answer. */
-static int room_for_guesses(const Batch *b, const Sequence *s) {
-  const GenerateOptions *generate = &s->run.request.generate;
-  const int original = rope_original_context(b->config);
-  int room = s->n_pages * b->backend->page_tokens - s->n_ids;
-  if (room > request_context(&s->run.request, b->sizes.n_ctx) - s->n_ids)
-    room = request_context(&s->run.request, b->sizes.n_ctx) - s->n_ids;
-  if (!s->long_rope && room > original - s->n_ids) room = original - s->n_ids;
-  const int left = generate->max_tokens - s->run.result.generated.n_generated - 1;
-  return generate->max_tokens > 0 && room > left ? left : room;
+static int room_for_guesses(const Batch *b, const Sequence *s, int n) {
+  const int most = s->run.request.generate.max_tokens, original = rope_original_context(b->config),
+            page = s->n_pages * b->backend->page_tokens - s->text.n_ids;
+  if (n > page) n = page;
+  if (!s->text.long_rope && n > original - s->text.n_ids) n = original - s->text.n_ids;
+  return timeline_room(&s->text, n, most > 0 ? most - s->run.result.generated.n_generated - 1 : -1);
 }
 
 /* True if turn() may bring a mask or forced tokens for each token. Such a sequence has no guesses, since they
@@ -558,18 +539,13 @@ static Status plan_guesses(Batch *b, int n_logits, Error *err) {
   for (int i = 0; i < b->n_active; i++) n_generating += gets_token(b->active[i]);
   for (int i = 0; i < b->n_active; i++) {
     Sequence *s = b->active[i];
-    Drafting *d = &s->drafting;
-    d->guesses.n = d->n_right = 0;
+    Drafting *d = &s->text.drafting;
+    drafting_forget(d);
     if (b->n_guesses == 0 || !gets_token(s) || s->run.n_forced > 0 || is_of_prompt(b, s)) continue;
-    const int rows = b->sizes.max_chunk - b->n_rows, room = room_for_guesses(b, s);
-    int most = rows < n_logits ? rows : n_logits;
-    if (most > room) most = room;
-    if (most > b->n_guesses) most = b->n_guesses;
+    const int rows = b->sizes.max_chunk - b->n_rows,
+              most = room_for_guesses(b, s, rows < n_logits ? rows : n_logits);
     guessing_share(&d->guessing, n_generating);
-    if (most > 0 && d->drafter && !waits_for_turns(s)) {
-      const DraftText text = {.ids = s->ids, .n = s->n_ids, .n_computed = s->n_past, .sampler = s->sampler};
-      TRY(drafting_guess(d, &text, most, err));
-    }
+    if (most > 0 && !waits_for_turns(s)) TRY(timeline_guess(&s->text, most, err));
     guessing_note_step(&d->guessing, 1 + d->guesses.n, d->guesses.n, d->guesses.rank, 0, 0);
     b->n_rows += d->guesses.n;
     n_logits -= d->guesses.n;
@@ -606,23 +582,23 @@ static TokenRange list_rows(Batch *b) {
   TokenRange range = {.ids = b->ids, .parts = b->parts, .logit_rows = b->rows, .only_logits = true};
   for (int i = 0; i < b->n_active; i++) {
     Sequence *s = b->active[i];
-    Drafting *d = &s->drafting;
-    const int end = s->n_past + s->n_rows;
-    s->logits_row = -1;
+    Drafting *d = &s->text.drafting;
+    const int end = s->text.n_past + s->n_rows;
+    s->text.logits_row = -1;
     d->n_tapped = 0;
     if (s->n_rows == 0) continue;
-    d->step_pos = s->n_past;
+    d->step_pos = s->text.n_past;
     d->first_row = range.n_tokens;
     d->n_tapped = s->n_rows + d->guesses.n;
     if (d->drafter && b->sizes.taps.n > 0) range.taps = &b->sizes.taps;
-    b->parts[range.n_parts++] =
-        (SequenceRows){s->slot, s->n_past, s->n_rows + d->guesses.n, s->long_rope, is_of_prompt(b, s)};
-    for (int pos = s->n_past; pos < end + d->guesses.n; pos++, range.n_tokens++) {
-      b->ids[range.n_tokens] = pos < end ? s->ids[pos] : d->guesses.ids[pos - end];
+    b->parts[range.n_parts++] = (SequenceRows){s->slot, s->text.n_past, s->n_rows + d->guesses.n,
+                                               s->text.long_rope, is_of_prompt(b, s)};
+    for (int pos = s->text.n_past; pos < end + d->guesses.n; pos++, range.n_tokens++) {
+      b->ids[range.n_tokens] = pos < end ? s->text.ids[pos] : d->guesses.ids[pos - end];
       if (pos < first_logits(s)) continue;
-      const bool picks = s->run.state != RUN_SCORES && s->run.n_forced == 0 && pos == s->n_ids - 1;
-      if (s->logits_row < 0) s->logits_row = range.n_logit_rows;
-      b->samplers[range.n_logit_rows] = picks ? s->sampler : NULL;
+      const bool picks = s->run.state != RUN_SCORES && s->run.n_forced == 0 && pos == s->text.n_ids - 1;
+      if (s->text.logits_row < 0) s->text.logits_row = range.n_logit_rows;
+      b->samplers[range.n_logit_rows] = picks ? s->text.sampler : NULL;
       b->rows[range.n_logit_rows++] = range.n_tokens;
     }
   }
@@ -631,20 +607,21 @@ static TokenRange list_rows(Batch *b) {
 
 static void note_computed(Batch *b, Sequence *s) {
   const int page_tokens = b->backend->page_tokens;
-  for (int page = s->n_past / page_tokens; page * page_tokens < s->n_past + s->n_rows; page++)
+  for (int page = s->text.n_past / page_tokens; page * page_tokens < s->text.n_past + s->n_rows; page++)
     page_pool_computed(b->pool, s->pages[page]);
-  s->n_past += s->n_rows;
+  s->text.n_past += s->n_rows;
 }
 
 /* For each row of logits writes log_p of the token that follows. `from`: the position of the step's first
  * row. */
 static Status take_scores(Batch *b, Sequence *s, int from, Error *err) {
   const int first = first_logits(s);
-  for (int pos = from > first ? from : first, row = s->logits_row; pos < s->n_past; pos++, row++) {
+  for (int pos = from > first ? from : first, row = s->text.logits_row; pos < s->text.n_past; pos++, row++) {
     TRY(b->backend->read_logits(b->state, row, b->logits, err));
-    s->run.request.log_p[pos - first] = log_probability(b->logits, b->config->vocab_size, s->ids[pos + 1]);
+    s->run.request.log_p[pos - first] =
+        log_probability(b->logits, b->config->vocab_size, s->text.ids[pos + 1]);
   }
-  if (s->n_past == s->n_ids) s->run.state = RUN_ENDED;
+  if (s->text.n_past == s->text.n_ids) s->run.state = RUN_ENDED;
   return STATUS_OK;
 }
 
@@ -657,13 +634,13 @@ static void report_prompt(const EngineJob *job, Sequence *s, int n, int n_all) {
 
 /* Takes a sequence's results of a step. */
 static Status take_results(Batch *b, const EngineJob *job, Sequence *s, Error *err) {
-  const int before = s->n_past;
-  const bool late = s->logits_row >= 0 && may_be_late(b, s);
+  const int before = s->text.n_past;
+  const bool late = s->text.logits_row >= 0 && may_be_late(b, s);
   note_computed(b, s);
   if (s->n_rows > 0 && !(late && b->n_ahead > 0))
-    report_prompt(job, s, s->logits_row >= 0 ? s->n_ids : s->n_past, s->n_ids);
+    report_prompt(job, s, s->text.logits_row >= 0 ? s->text.n_ids : s->text.n_past, s->text.n_ids);
   s->n_rows = 0;
-  if (s->logits_row < 0) return STATUS_OK;
+  if (s->text.logits_row < 0) return STATUS_OK;
   if (s->run.state == RUN_SCORES) return take_scores(b, s, before, err);
   if (late)
     take_late(b, s);
@@ -678,10 +655,10 @@ static Status take_step(Batch *b, const EngineJob *job, Error *err) {
   return end_sequences(b, job, err);
 }
 
-/* Waits for the picks of the previous step, if they are still to come, and puts them in the places of the late
- * tokens. If the step that is being computed has a row for such a token, other sequences can find the token
- * from now on. n_ahead: 1 if the picks of the step that is being computed will stay on the device, too; else
- * 0 */
+/* Waits for the picks of the previous step, if they are still to come, and puts them in the places of the
+ * late tokens. If the step that is being computed has a row for such a token, other sequences can find the
+ * token from now on. n_ahead: 1 if the picks of the step that is being computed will stay on the device, too;
+ * else 0 */
 static Status take_ahead(Batch *b, const EngineJob *job, int n_ahead, Error *err) {
   if (b->n_ahead == n_ahead) return STATUS_OK;
   b->n_ahead--;
@@ -689,10 +666,10 @@ static Status take_ahead(Batch *b, const EngineJob *job, int n_ahead, Error *err
   for (int i = 0; i < b->n_active; i++) {
     Sequence *s = b->active[i];
     if (!is_late(s)) continue;
-    const int n = (int)(late_token(s) - s->ids);
+    const int n = (int)(late_token(s) - s->text.ids);
     report_prompt(job, s, n, n);
-    s->ids[n] = b->picks[s->late_row];
-    if (n < s->n_ids && s->n_past + s->n_rows == s->n_ids) offer_tokens(b, s, n, 1);
+    s->text.ids[n] = b->picks[s->late_row];
+    if (n < s->text.n_ids && s->text.n_past + s->n_rows == s->text.n_ids) offer_tokens(b, s, n, 1);
   }
   return STATUS_OK;
 }
@@ -705,25 +682,19 @@ static Status pass_on_late(Batch *b, const EngineJob *job, int n_ahead, Error *e
     Sequence *s = b->active[i];
     if (!is_late(s)) continue;
     running_take(&s->run, *late_token(s), false, s->run.state == RUN_LATE);
-    if (s->run.state == RUN_ENDED && s->logits_row >= 0) b->samplers[s->logits_row] = NULL;
+    if (s->run.state == RUN_ENDED && s->text.logits_row >= 0) b->samplers[s->text.logits_row] = NULL;
   }
   return end_sequences(b, job, err);
 }
 
 /* Accepts guesses that equal the sequence's next tokens; this step has computed their rows. True if some were
- * right and all of s->ids is computed: logits_row is then the row after the last token. */
+ * right and all of s->text.ids is computed: logits_row is then the row after the last token. */
 static bool take_right_guesses(Batch *b, Sequence *s) {
-  Drafting *d = &s->drafting;
-  const int page_tokens = b->backend->page_tokens;
-  int n = 0;
-  for (; s->n_past < s->n_ids && drafting_judge(d, s->ids[s->n_past]); n++) {
-    const int page = s->pages[s->n_past / page_tokens];
-    if (!b->sizes.invariant) page_pool_add(b->pool, page, s->ids + s->n_past, 1);
-    page_pool_computed(b->pool, page);
-    s->n_past++;
-  }
-  s->logits_row = n > 0 && s->n_past == s->n_ids ? s->logits_row + n : -1;
-  return s->logits_row >= 0;
+  const int before = s->text.n_past, n = timeline_accept(&s->text);
+  offer_tokens(b, s, before, n);
+  if (n > 0) page_pool_computed(b->pool, s->pages[s->n_pages - 1]); /* guesses fit the last page */
+  if (n == 0 || s->text.n_past < s->text.n_ids) s->text.logits_row = -1;
+  return s->text.logits_row >= 0;
 }
 
 /* Picks tokens from the rows of guesses that turned out right, in each round one token a sequence. */
@@ -734,14 +705,14 @@ static Status take_guessed(Batch *b, const EngineJob *job, int n_logit_rows, Err
     for (int i = 0; i < b->n_active; i++) {
       Sequence *s = b->active[i];
       if (!take_right_guesses(b, s)) continue;
-      running_restrict(&s->run, s->sampler);
-      if (s->run.n_forced == 0) b->samplers[s->logits_row] = s->sampler;
+      running_restrict(&s->run, s->text.sampler);
+      if (s->run.n_forced == 0) b->samplers[s->text.logits_row] = s->text.sampler;
       n_picks++;
     }
     if (n_picks == 0) return STATUS_OK;
     TRY(b->backend->sample_rows(b->state, b->samplers, n_logit_rows, b->picks, err));
     for (int i = 0; i < b->n_active; i++)
-      if (b->active[i]->logits_row >= 0) take_next(b, b->active[i]);
+      if (b->active[i]->text.logits_row >= 0) take_next(b, b->active[i]);
     TRY(end_sequences(b, job, err));
   }
 }
@@ -753,9 +724,9 @@ static void lend_drafters(Batch *b) {
   for (int i = 0; i < b->n_active; i++) {
     Sequence *s = b->active[i];
     if (!enough)
-      drafting_return(&b->drafters, &s->drafting);
+      drafting_return(&b->drafters, &s->text.drafting);
     else if (s->run.state != RUN_SCORES)
-      drafting_lend(&b->drafters, &s->drafting, s->n_past);
+      drafting_lend(&b->drafters, &s->text.drafting, s->text.n_past);
   }
   b->overlaps = b->backend->memory && !enough;
 }
@@ -766,8 +737,8 @@ static bool can_go_ahead(const Batch *b, int n_logit_rows) {
   bool can = b->overlaps && b->backend->take_rows && n_logit_rows > 0;
   for (int i = 0; i < b->n_active && can; i++) {
     const Sequence *s = b->active[i];
-    can = s->logits_row < 0 ? s->run.state != RUN_SCORES
-                            : may_be_late(b, s) && !sampler_has_penalties(s->sampler);
+    can = s->text.logits_row < 0 ? s->run.state != RUN_SCORES
+                                 : may_be_late(b, s) && !sampler_has_penalties(s->text.sampler);
   }
   return can;
 }
@@ -775,7 +746,8 @@ static bool can_go_ahead(const Batch *b, int n_logit_rows) {
 static Status run_step(Batch *b, const EngineJob *job, BatchRefill refill, void *user, Error *err) {
   EngineStep step = {0};
   for (int i = 0; i < b->n_active; i++)
-    TRY(drafting_tell(&b->active[i]->drafting, b->state, b->active[i]->ids, b->active[i]->n_past, err));
+    TRY(drafting_tell(&b->active[i]->text.drafting, b->state, b->active[i]->text.ids,
+                      b->active[i]->text.n_past, err));
   TRY(plan_step(b, err));
   step.range = list_rows(b);
   step.n_waiting = b->n_active - step.range.n_parts;
@@ -789,7 +761,7 @@ static Status run_step(Batch *b, const EngineJob *job, BatchRefill refill, void 
   if (b->overlaps) TRY(refill(user, job, err));
   for (int i = 0; i < b->n_active && !ahead; i++) {
     Sequence *s = b->active[i];
-    if (s->logits_row >= 0 && s->run.state != RUN_SCORES) running_restrict(&s->run, s->sampler);
+    if (s->text.logits_row >= 0 && s->run.state != RUN_SCORES) running_restrict(&s->run, s->text.sampler);
   }
   if (step.range.n_logit_rows > 0 && !ahead)
     TRY(b->backend->sample_rows(b->state, b->samplers, step.range.n_logit_rows, b->picks, err));
@@ -797,12 +769,12 @@ static Status run_step(Batch *b, const EngineJob *job, BatchRefill refill, void 
   return b->n_guesses > 0 ? take_guessed(b, job, step.range.n_logit_rows, err) : STATUS_OK;
 }
 
-/* Asks each sequence for its turn. Takes the tokens that turn() forces, and then asks again unless they are to
- * be scored. */
+/* Asks each sequence for its turn. Takes the tokens that turn() forces, and then asks again unless they are
+ * to be scored. */
 static Status take_turns(Batch *b, const EngineJob *job, Error *err) {
   for (int i = 0; i < b->n_active; i++) {
     bool again = true;
-    while (again && running_turn(&b->active[i]->run, job) == TURN_GO) again = take_forced(b, b->active[i]);
+    while (again && running_turn(&b->active[i]->run, job) == TURN_GO) again = take_forced(b->active[i]);
   }
   return end_sequences(b, job, err);
 }

@@ -12,8 +12,7 @@ static Status open_one(One *one, const Backend *backend, BackendModel *loaded, c
                        const EngineOptions *options, Error *err) {
   TRY(session_open(backend, loaded, model, options->session, &one->session, err));
   one->store = options->store;
-  one->config = &model->config;
-  one->n_ctx = session_view(one->session).n_ctx;
+  one->n_ctx = session_view(one->session).text->n_ctx;
   one->chunk = backend->chunk;
   one->rounds_by_rows = backend->memory != NULL;
   return NEW(one->ids, (size_t)one->n_ctx + 1, "a prompt", err);

@@ -35,8 +35,8 @@ static void keep_what_is_same(One *o) {
 }
 
 static bool holds(const Session *session, const int32_t *ids, int n) {
-  const SessionView view = session_view(session);
-  return view.n_past >= n && (n == 0 || memcmp(view.ids, ids, (size_t)n * sizeof *ids) == 0);
+  const Timeline *text = session_view(session).text;
+  return text->n_past >= n && (n == 0 || memcmp(text->ids, ids, (size_t)n * sizeof *ids) == 0);
 }
 
 static bool watch(void *user, int done, int total) {
@@ -65,7 +65,7 @@ static Status hold_base(One *o, Error *err) {
  * of the prompt's last token. */
 static bool is_scored_again(const One *o) {
   return o->scored && o->run.request.n_scored > 0 && o->owner == o->run.request.owner &&
-         session_view(o->session).n_past == n_prompt(o) && holds(o->session, o->ids, n_prompt(o));
+         session_view(o->session).text->n_past == n_prompt(o) && holds(o->session, o->ids, n_prompt(o));
 }
 
 static Status begin(One *o, Error *err) {
@@ -74,7 +74,7 @@ static Status begin(One *o, Error *err) {
   session_take_guesses(o->session);
   if (!r->ids) return STATUS_OK;
   session_limit(o->session, r->n_ctx);
-  TRY(request_check(r, o->n_ctx, o->config, err));
+  TRY(request_check(r, o->n_ctx, session_view(o->session).text->config, err));
   memcpy(o->ids, r->ids, (size_t)r->n_ids * sizeof *r->ids);
   if (r->sampler) TRY(sampler_set(session_sampler(o->session), r->sampler, err));
   const bool again = is_scored_again(o);
@@ -96,12 +96,12 @@ static Status compute_prompt(One *o, Error *err) {
   const int n = n_prompt(o);
   TRY(session_prefill(o->session, o->ids, n, err));
   o->run.result.prefill_ms = clock_ms() - o->run.start_ms;
-  if (session_view(o->session).n_past == n) {
+  if (session_view(o->session).text->n_past == n) {
     if (o->first == o->n_plain && o->first % o->chunk == 0)
       o->n_plain = n - 1; /* the last token may have had a step of its own */
     if (o->store.prefilled) o->store.prefilled(o->store.user, n);
   }
-  watch(o, session_view(o->session).n_past, n);
+  watch(o, session_view(o->session).text->n_past, n);
   return STATUS_OK;
 }
 
@@ -134,8 +134,7 @@ static Status next_token(One *o, int n_wanted, int32_t *id, bool *decoded, Error
   if (options->score || !session_decodes_async(session)) return sample(o, id, err);
   TRY(session_expects_guesses(session, n_wanted, &expects, err));
   while (!expects && session_view(session).n_in_flight < most &&
-         (n_wanted < 0 || session_view(session).n_in_flight < n_wanted - 1) &&
-         session_view(session).n_past + session_view(session).n_in_flight < session_view(session).n_ctx) {
+         (n_wanted < 0 || session_view(session).n_in_flight < n_wanted - 1) && session_room(session) > 0) {
     TRY(running_restrict(&o->run, session_sampler(o->session)));
     TRY(session_decode_async(session, err));
   }
@@ -147,7 +146,7 @@ static Status next_token(One *o, int n_wanted, int32_t *id, bool *decoded, Error
 static Status score(One *o, int32_t id, Error *err) {
   const float *logits;
   TRY(session_last_logits(o->session, &logits, err));
-  return running_score(&o->run, logits, session_view(o->session).vocab_size, id);
+  return running_score(&o->run, logits, session_view(o->session).text->config->vocab_size, id);
 }
 
 /* Computes the session's held tokens. If forced tokens follow and no token is scored, does nothing: one step
@@ -155,7 +154,8 @@ static Status score(One *o, int32_t id, Error *err) {
 static Status decode_held(One *o, Error *err) {
   const GenerateOptions *options = &o->run.request.generate;
   const int most = options->max_tokens, left = most < 0 ? -1 : most - o->run.result.generated.n_generated - 1;
-  if (session_view(o->session).n_held == 0 || (o->run.n_forced > 0 && !options->score)) return STATUS_OK;
+  const Timeline *text = session_view(o->session).text;
+  if (text->n_ids == text->n_past || (o->run.n_forced > 0 && !options->score)) return STATUS_OK;
   return session_decode_held(o->session, left, err);
 }
 
@@ -184,7 +184,8 @@ static Status compute_token(One *o, Error *err) {
 static Status step(One *o, bool *idle, Error *err) {
   const EngineTurn turn = running_turn(&o->run, o->job);
   if (turn == TURN_END) return STATUS_OK;
-  if (session_view(o->session).n_past < n_prompt(o)) return compute_prompt(o, err); /* also with TURN_WAIT */
+  if (session_view(o->session).text->n_past < n_prompt(o))
+    return compute_prompt(o, err); /* also with TURN_WAIT */
   *idle = turn == TURN_WAIT;
   if (*idle) return STATUS_OK;
   return o->run.state == RUN_SCORES ? compute_scores(o, err) : compute_token(o, err);

@@ -23,8 +23,7 @@ typedef struct {
 
 typedef struct {
   Session *session;
-  PromptStore store; /* functions may be NULL */
-  const ModelConfig *config;
+  PromptStore store;    /* functions may be NULL */
   int n_ctx;            /* the context that the session was opened with */
   int chunk;            /* Backend.chunk: tokens of a prefill step */
   bool rounds_by_rows;  /* the bits of a row depend on the number of rows in its step */
@@ -35,7 +34,7 @@ typedef struct {
   const void *owner; /* the owner of the session's text */
   int n_plain;       /* how many tokens of the session, from the first on, were computed as a prompt */
   bool scored;       /* the session has the logits after its tokens, and has scored a continuation */
-} One;               /* starts zeroed except session, store, config, n_ctx, chunk, rounds_by_rows and ids */
+} One;               /* starts zeroed except session, store, n_ctx, chunk, rounds_by_rows and ids */
 
 /* Begins a request. An invalid request fails alone: done() gets its error. PRECOND run.state is RUN_ENDED */
 Status one_begin(One *one, const EngineJob *job, const EngineRequest *request, Error *err);

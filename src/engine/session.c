@@ -1,38 +1,31 @@
 /* session.c - see session.h.
  *
- * Always true: ids[0 .. n_past) are exactly the tokens whose keys and values are in the cache. The sampler
- *              has seen the same tokens, except between session_keep() and session_rewind(). n_past <=
- *              sizes.n_ctx. logits_row is the row of the last token's logits, or -1 if the state has none.
- *              With has_last, `last` holds these logits. Nothing here allocates after session_open(). A step
- *              that fails leaves n_past as it was; keys and values that it wrote before n_past equal the old
- *              ones. The backend's recurrent state may belong to another position; settle() brings it to
- *              n_past before a step. The last step has also computed the guesses of `drafting` from n_right
- *              on. They follow the session's tokens, and their logits are the rows after logits_row. */
+ * Always true: ids[0 .. n_past) are exactly the tokens whose keys and values are in the cache; those after
+ *              them wait for session_decode_held(). The sampler has seen the same n_past tokens, except
+ *              between session_keep() and session_rewind(). logits_row is the row of the last token's
+ *              logits, or -1 if the state has none. With has_last, `last` holds these logits. Nothing here
+ *              allocates after session_open(). A step that fails leaves n_past as it was; keys and values
+ *              that it wrote before n_past equal the old ones. The backend's recurrent state may belong to
+ *              another position; settle() brings it to n_past before a step. The last step has also computed
+ *              the guesses of `drafting` from n_right on. They follow the session's tokens, and their logits
+ *              are the rows after logits_row. */
 #include "engine/session.h"
 
 #include <stdlib.h>
 #include <string.h>
 
 #include "base/clock.h"
-#include "engine/drafters/drafter_pool.h"
 #include "engine/forward.h"
 
 struct Session {
   const Backend *backend;
   BackendState *state;
-  const ModelConfig *config; /* of the model, which outlives the session */
+  Timeline text; /* its config is that of the model, which outlives the session */
   Program program;
   StateOptions sizes;
-  Sampler *sampler;
   size_t *kv_bytes;    /* [n_layers] of one token */
   size_t *state_bytes; /* [n_layers] of the recurrent state */
-  int32_t *ids;        /* [n_ctx] the n_past tokens of the session, then held tokens, then guesses */
-  int n_past;
-  int n_ctx;       /* at most sizes.n_ctx: session_limit() */
-  int n_held;      /* ids[n_past .. n_past + n_held) wait for session_decode_held() */
-  int n_in_flight; /* tokens enqueued on the device and not read by the host */
-  bool long_rope;  /* the cached keys use LongRoPE's long factors */
-  int logits_row;
+  int n_in_flight;     /* tokens enqueued on the device and not read by the host */
   float *logits; /* [vocab_size] one row on the host, for session_evaluate(), _score() and _last_logits() */
   float *last;   /* [vocab_size] logits of the last token, for the next continuations of session_score() */
   bool has_last;
@@ -44,7 +37,6 @@ struct Session {
   int branch;            /* where the last text began to differ from ids: prefill keeps a state there */
   SessionProgress watch; /* set by session_watch(), or NULL */
   void *watch_user;
-  Drafting drafting; /* drafting.drafter NULL: no guesses */
 };
 
 static unsigned long long recurrent_bytes(const Backend *backend, const ModelConfig *config) {
@@ -84,30 +76,31 @@ Status session_open(const Backend *backend, BackendModel *loaded, const Model *m
   OWNED(session_release) Session *s = NULL;
   TRY(NEW(s, 1, "session", err));
   s->backend = backend;
-  s->config = &model->config;
+  s->text.config = &model->config;
   s->sizes = session_sizes(options, backend, &model->config);
-  s->n_ctx = s->sizes.n_ctx;
-  s->logits_row = -1;
+  s->text.n_ctx = s->sizes.n_ctx;
+  s->text.counts = true;
+  s->text.logits_row = -1;
   if (options->drafter && options->n_guesses > 0) {
-    s->drafting.drafter = options->drafter;
-    guessing_begin(&s->drafting.guessing, options->n_guesses, s->drafting.drafter, backend->row_cost,
-                   !backend->wait_token);
-    s->drafting.guessing.always = options->guess_always;
-    s->drafting.guessing.redoes = s->sizes.n_slots > 0;
-    s->drafting.guessing.row_costs = backend->row_costs ? backend->row_costs(loaded) : NULL;
+    s->text.drafting.drafter = options->drafter;
+    guessing_begin(&s->text.drafting.guessing, options->n_guesses, s->text.drafting.drafter,
+                   backend->row_cost, !backend->wait_token);
+    s->text.drafting.guessing.always = options->guess_always;
+    s->text.drafting.guessing.redoes = s->sizes.n_slots > 0;
+    s->text.drafting.guessing.row_costs = backend->row_costs ? backend->row_costs(loaded) : NULL;
   }
-  s->kept.n_slots = s->sizes.n_slots - (s->sizes.n_slots > 0 && s->drafting.drafter);
-  TRY(NEW(s->kv_bytes, (size_t)s->config->n_layers, "session", err));
-  TRY(NEW(s->state_bytes, (size_t)s->config->n_layers, "session", err));
-  for (int i = 0; i < s->config->n_layers; i++) {
-    s->kv_bytes[i] = kv_token_bytes(s->config, i, s->sizes.kv);
-    s->state_bytes[i] = s->kept.n_slots ? backend->recurrent_bytes(s->config, i) : 0;
+  s->kept.n_slots = s->sizes.n_slots - (s->sizes.n_slots > 0 && s->text.drafting.drafter);
+  TRY(NEW(s->kv_bytes, (size_t)s->text.config->n_layers, "session", err));
+  TRY(NEW(s->state_bytes, (size_t)s->text.config->n_layers, "session", err));
+  for (int i = 0; i < s->text.config->n_layers; i++) {
+    s->kv_bytes[i] = kv_token_bytes(s->text.config, i, s->sizes.kv);
+    s->state_bytes[i] = s->kept.n_slots ? backend->recurrent_bytes(s->text.config, i) : 0;
   }
-  TRY(NEW(s->ids, (size_t)s->sizes.n_ctx, "session", err));
-  TRY(NEW(s->logits, (size_t)s->config->vocab_size, "session", err));
-  TRY(NEW(s->last, (size_t)s->config->vocab_size, "session", err));
-  TRY(sampler_open(&options->sampler, s->config->vocab_size, &s->sampler, err));
-  TRY(forward_prepare(backend, s->config, &s->program, err));
+  TRY(NEW(s->text.ids, (size_t)s->sizes.n_ctx, "session", err));
+  TRY(NEW(s->logits, (size_t)s->text.config->vocab_size, "session", err));
+  TRY(NEW(s->last, (size_t)s->text.config->vocab_size, "session", err));
+  TRY(sampler_open(&options->sampler, s->text.config->vocab_size, &s->text.sampler, err));
+  TRY(forward_prepare(backend, s->text.config, &s->program, err));
   TRY(backend->open(loaded, &s->sizes, &s->state, err));
   *session = TAKE(s);
   return STATUS_OK;
@@ -116,11 +109,11 @@ Status session_open(const Backend *backend, BackendModel *loaded, const Model *m
 void session_close(Session *s) {
   if (!s) return;
   if (s->state) s->backend->close(s->state);
-  sampler_close(s->sampler);
+  sampler_close(s->text.sampler);
   program_release(&s->program);
   free(s->last);
   free(s->logits);
-  free(s->ids);
+  free(s->text.ids);
   free(s->state_bytes);
   free(s->kv_bytes);
   free(s);
@@ -129,21 +122,15 @@ void session_close(Session *s) {
 SessionView session_view(const Session *s) {
   /* A drafter that reads hidden states needs those of every token, and restored tokens have none. */
   const bool stores = s->backend->kv_copy && s->sizes.taps.n == 0;
-  return (SessionView){.n_past = s->n_past,
-                       .n_ctx = s->n_ctx,
-                       .n_held = s->n_held,
+  return (SessionView){.text = &s->text,
                        .n_in_flight = s->n_in_flight,
-                       .n_layers = s->config->n_layers,
-                       .vocab_size = s->config->vocab_size,
-                       .long_rope = s->long_rope,
-                       .ids = s->ids,
                        .kv_bytes = stores ? s->kv_bytes : NULL,
                        .state_bytes = s->kept.n_slots ? s->state_bytes : NULL,
                        .kept = &s->kept};
 }
 
 void session_limit(Session *s, int n_ctx) {
-  s->n_ctx = n_ctx > 0 && n_ctx < s->sizes.n_ctx ? n_ctx : s->sizes.n_ctx;
+  s->text.n_ctx = n_ctx > 0 && n_ctx < s->sizes.n_ctx ? n_ctx : s->sizes.n_ctx;
 }
 
 /* --- the recurrent state */
@@ -154,43 +141,41 @@ static bool goes_on(SessionProgress progress, void *user, int done, int total, E
   return false;
 }
 
-/* Computes ids[state_pos .. state_pos + n) again for the recurrent state after them; their keys and values
- * are in the cache already. */
-static Status compute_again(Session *s, int n, Error *err) {
-  const TokenRange range = {.pos = s->state_pos,
-                            .n_tokens = n,
-                            .ids = s->ids + s->state_pos,
-                            .long_rope = s->long_rope,
-                            .only_logits = true};
+/* Computes rows. Afterwards the backend's recurrent state is the one after them. */
+static Status compute(Session *s, TokenRange range, Error *err) {
+  range.long_rope = s->text.long_rope;
   s->state_pos = -1;
   TRY(forward(s->backend, s->state, &s->program, range, err));
-  s->state_pos = range.pos + n;
+  s->state_pos = range.pos + range.n_tokens;
   return STATUS_OK;
 }
 
 /* Sets the backend's recurrent state to the latest known one at or before n_past: the current one, one in a
  * slot, or the empty one at 0. */
 static Status restore_nearest(Session *s, Error *err) {
-  int slot = kept_states_find(&s->kept, s->n_past), from = slot < 0 ? 0 : s->kept.pos[slot];
-  if (s->before_guesses > from && s->before_guesses <= s->n_past) {
+  int slot = kept_states_find(&s->kept, s->text.n_past), from = slot < 0 ? 0 : s->kept.pos[slot];
+  if (s->before_guesses > from && s->before_guesses <= s->text.n_past) {
     slot = s->kept.n_slots;
     from = s->before_guesses;
   }
-  if (s->state_pos >= from && s->state_pos <= s->n_past) return STATUS_OK;
+  if (s->state_pos >= from && s->state_pos <= s->text.n_past) return STATUS_OK;
   s->state_pos = -1;
   if (slot >= 0) TRY(s->backend->state_restore(s->state, slot, err));
   s->state_pos = from;
   return STATUS_OK;
 }
 
-/* Makes the backend's recurrent state the one after the session's tokens. */
+/* Makes the backend's recurrent state the one after the session's tokens. Tokens whose states are missing are
+ * computed again; their keys and values are in the cache already. */
 static Status settle(Session *s, Error *err) {
-  if (!s->kept.n_slots || s->state_pos == s->n_past) return STATUS_OK;
+  if (!s->kept.n_slots || s->state_pos == s->text.n_past) return STATUS_OK;
   TRY(restore_nearest(s, err));
-  while (s->state_pos < s->n_past) {
-    if (!goes_on(s->watch, s->watch_user, s->state_pos, s->n_past, err)) return STATUS_INTERRUPTED;
-    const int left = s->n_past - s->state_pos;
-    TRY(compute_again(s, left < s->sizes.max_chunk ? left : s->sizes.max_chunk, err));
+  while (s->state_pos < s->text.n_past) {
+    if (!goes_on(s->watch, s->watch_user, s->state_pos, s->text.n_past, err)) return STATUS_INTERRUPTED;
+    const int pos = s->state_pos, left = s->text.n_past - pos,
+              n = left < s->sizes.max_chunk ? left : s->sizes.max_chunk;
+    TRY(compute(s, (TokenRange){.pos = pos, .n_tokens = n, .ids = s->text.ids + pos, .only_logits = true},
+                err));
   }
   return STATUS_OK;
 }
@@ -222,55 +207,44 @@ static int reachable(const Session *s, int n) {
 
 /* --- steps */
 
-static void forget_guesses(Session *s) {
-  s->drafting.guesses.n = s->drafting.n_right = 0;
-}
-
 /* Appends ids[0..n) in one step, with logits of the last n_logit_rows rows. only_logits: row_logits() will
  * make no further logits, so the backend may drop the other rows in the last layer. PRECOND n <= max_chunk */
 static Status step(Session *s, const int32_t *ids, int n, int n_logit_rows, bool only_logits, Error *err) {
-  TokenRange range = {.pos = s->n_past,
+  TokenRange range = {.pos = s->text.n_past,
                       .n_tokens = n,
                       .ids = ids,
                       .n_logit_rows = n_logit_rows,
-                      .long_rope = s->long_rope,
                       .only_logits = only_logits};
   if (s->sizes.taps.n > 0) range.taps = &s->sizes.taps;
-  s->logits_row = -1;
+  s->text.logits_row = -1;
   s->has_last = false;
-  forget_guesses(s);
-  TRY(drafting_tell(&s->drafting, s->state, s->ids, s->n_past, err));
+  drafting_forget(&s->text.drafting);
+  TRY(drafting_tell(&s->text.drafting, s->state, s->text.ids, s->text.n_past, err));
   TRY(settle(s, err));
-  s->state_pos = -1;
-  s->drafting.step_pos = s->n_past;
-  s->drafting.n_tapped = n;
-  TRY(forward(s->backend, s->state, &s->program, range, err));
-  s->state_pos = s->n_past + n;
-  for (int i = 0; i < n; i++) s->ids[s->n_past++] = ids[i];
-  s->logits_row = n_logit_rows - 1;
+  s->text.drafting.step_pos = s->text.n_past;
+  s->text.drafting.n_tapped = n;
+  TRY(compute(s, range, err));
+  for (int i = 0; i < n; i++) s->text.ids[s->text.n_past++] = ids[i];
+  if (s->text.n_ids < s->text.n_past) s->text.n_ids = s->text.n_past;
+  s->text.logits_row = n_logit_rows - 1;
   return STATUS_OK;
 }
 
 static Status check_ids(const Session *s, const int32_t *ids, int n, Error *err) {
-  if (n < 1 || n > s->n_ctx)
-    return error_set(err, STATUS_USAGE, "%d tokens, expected 1 to the context of %d", n, s->n_ctx);
-  return forward_check_ids(s->config, "token", ids, n, err);
+  if (n < 1 || n > s->text.n_ctx)
+    return error_set(err, STATUS_USAGE, "%d tokens, expected 1 to the context of %d", n, s->text.n_ctx);
+  return forward_check_ids(s->text.config, "token", ids, n, err);
 }
 
 void session_keep(Session *s, int n) {
-  s->n_past = n;
-  s->n_held = 0;
-  s->logits_row = -1;
+  s->text.n_past = s->text.n_ids = n;
+  s->text.logits_row = -1;
   s->has_last = false;
-  forget_guesses(s);
-  if (s->drafting.n_same > n) s->drafting.n_same = n;
-  if (s->drafting.n_told > n) s->drafting.n_told = n;
+  drafting_forget(&s->text.drafting);
+  if (s->text.drafting.n_same > n) s->text.drafting.n_same = n;
+  if (s->text.drafting.n_told > n) s->text.drafting.n_told = n;
   if (s->before_guesses > n) s->before_guesses = 0;
   kept_states_cut(&s->kept, n);
-}
-
-static bool is_long(const Session *s, int n) {
-  return n > rope_original_context(s->config);
 }
 
 void session_watch(Session *s, SessionProgress progress, void *user) {
@@ -283,32 +257,28 @@ void session_watch(Session *s, SessionProgress progress, void *user) {
  * again, so a longer text goes on from the state before it. */
 static int next_stop(const Session *s, int n) {
   if (!s->kept.n_slots) return n;
-  if (s->branch > s->n_past && s->branch < n) return s->branch;
-  return s->n_past < n - 1 ? n - 1 : n;
-}
-
-/* Has the sampler count the session's tokens from `from` on as seen; is_answer: they were generated. */
-static void count_tokens(Session *s, int from, bool is_answer) {
-  for (int i = from; i < s->n_past; i++) sampler_count_token(s->sampler, s->ids[i], is_answer);
+  if (s->branch > s->text.n_past && s->branch < n) return s->branch;
+  return s->text.n_past < n - 1 ? n - 1 : n;
 }
 
 /* Appends the next chunk of ids[n_past .. n). After the last chunk it waits for an asynchronous device, so
  * that the time of the call is the time of the work. */
 static Status prefill_chunk(Session *s, const int32_t *ids, int n, Error *err) {
   TRY(settle(s, err));
-  if (s->kept.n_slots && (s->n_past == s->branch || s->n_past == n - 1))
-    TRY(keep_state(s, s->n_past, true, err));
-  TRY(keep_some_states(s, s->n_past, err));
-  const int left = next_stop(s, n) - s->n_past, size = left < s->sizes.max_chunk ? left : s->sizes.max_chunk;
-  TRY(step(s, ids + s->n_past, size, s->n_past + size == n, true, err));
-  return s->n_past == n && s->backend->drain ? s->backend->drain(s->state, err) : STATUS_OK;
+  if (s->kept.n_slots && (s->text.n_past == s->branch || s->text.n_past == n - 1))
+    TRY(keep_state(s, s->text.n_past, true, err));
+  TRY(keep_some_states(s, s->text.n_past, err));
+  const int left = next_stop(s, n) - s->text.n_past,
+            size = left < s->sizes.max_chunk ? left : s->sizes.max_chunk;
+  TRY(step(s, ids + s->text.n_past, size, s->text.n_past + size == n, true, err));
+  return s->text.n_past == n && s->backend->drain ? s->backend->drain(s->state, err) : STATUS_OK;
 }
 
 /* Appends ids[n_past .. n) in chunks; session_sync() has the contract. */
 static Status prefill(Session *s, const int32_t *ids, int n, SessionProgress progress, void *user,
                       Error *err) {
-  while (s->n_past < n) {
-    if (!goes_on(progress, user, s->n_past, n, err)) return STATUS_INTERRUPTED;
+  while (s->text.n_past < n) {
+    if (!goes_on(progress, user, s->text.n_past, n, err)) return STATUS_INTERRUPTED;
     TRY(prefill_chunk(s, ids, n, err));
   }
   if (progress) progress(user, n, n); /* nothing is left to stop */
@@ -318,19 +288,21 @@ static Status prefill(Session *s, const int32_t *ids, int n, SessionProgress pro
 /* LongRoPE: prefills all tokens again if a text of n tokens uses other factors than the cached keys. A
  * failure leaves fewer tokens. */
 static Status recompute_rope(Session *s, int n, Error *err) {
-  if (is_long(s, n) == s->long_rope) return STATUS_OK;
-  const int n_past = s->n_past;
+  if (!timeline_changes_rope(&s->text, n)) return STATUS_OK;
+  const int n_past = s->text.n_past, n_ids = s->text.n_ids;
   session_keep(s, 0);
-  s->long_rope = is_long(s, n);
-  return prefill(s, s->ids, n_past, s->watch, s->watch_user, err);
+  s->text.long_rope = !s->text.long_rope;
+  TRY(prefill(s, s->text.ids, n_past, s->watch, s->watch_user, err));
+  s->text.n_ids = n_ids;
+  return STATUS_OK;
 }
 
 /* How many of ids[0 .. n) the cache holds; 0 if n tokens need LongRoPE's other factors. At most n - 1: the
  * last token is computed again for its logits. */
 static int common_prefix(const Session *s, const int32_t *ids, int n) {
   int common = 0;
-  if (is_long(s, n) != s->long_rope) return 0;
-  while (common < s->n_past && common < n - 1 && s->ids[common] == ids[common]) common++;
+  if (timeline_changes_rope(&s->text, n)) return 0;
+  while (common < s->text.n_past && common < n - 1 && s->text.ids[common] == ids[common]) common++;
   return common;
 }
 
@@ -342,32 +314,32 @@ Status session_rewind(Session *s, const int32_t *ids, int n, Error *err) {
   TRY(check_ids(s, ids, n, err));
   s->branch = common_prefix(s, ids, n);
   session_keep(s, reachable(s, s->branch));
-  s->long_rope = is_long(s, n);
-  sampler_forget(s->sampler);
-  count_tokens(s, 0, false);
+  s->text.long_rope ^= timeline_changes_rope(&s->text, n);
+  sampler_forget(s->text.sampler);
+  timeline_count(&s->text, 0, false);
   return STATUS_OK;
 }
 
 void session_adopt(Session *s, const int32_t *ids, int n) {
-  if (s->state_pos > s->n_past) s->state_pos = -1; /* a state of forgotten tokens */
-  for (; s->n_past < n; s->n_past++) {
-    s->ids[s->n_past] = ids[s->n_past];
-    sampler_count_token(s->sampler, ids[s->n_past], false);
-  }
+  if (s->state_pos > s->text.n_past) s->state_pos = -1; /* a state of forgotten tokens */
+  const int before = s->text.n_past;
+  for (; s->text.n_past < n; s->text.n_past++) s->text.ids[s->text.n_past] = ids[s->text.n_past];
+  s->text.n_ids = s->text.n_past;
+  timeline_count(&s->text, before, false);
 }
 
 Status session_prefill(Session *s, const int32_t *ids, int n, Error *err) {
-  const int before = s->n_past;
+  const int before = s->text.n_past;
   const Status status = prefill_chunk(s, ids, n, err);
-  count_tokens(s, before, false);
+  timeline_count(&s->text, before, false);
   return status;
 }
 
 Status session_sync(Session *s, const int32_t *ids, int n, SessionProgress progress, void *user, Error *err) {
   TRY(session_rewind(s, ids, n, err));
-  const int n_kept = s->n_past;
+  const int n_kept = s->text.n_past;
   Status status = prefill(s, ids, n, progress, user, err);
-  count_tokens(s, n_kept, false);
+  timeline_count(&s->text, n_kept, false);
   return status;
 }
 
@@ -386,7 +358,7 @@ Status session_state_copy(Session *s, CopyDirection direction, int slot, int lay
 
 Status session_kv_copy(Session *s, CopyDirection direction, TokenRange range, int layer, int n, void *host,
                        Error *err) {
-  const int most = direction == TO_HOST ? s->n_past : s->sizes.n_ctx;
+  const int most = direction == TO_HOST ? s->text.n_past : s->sizes.n_ctx;
   if (range.pos < 0 || range.n_tokens < 1 || range.n_tokens > n || range.n_tokens > most - range.pos)
     return error_set(err, STATUS_FAILED, "keys of %d tokens (of %d) from %d on, %s %d", range.n_tokens, n,
                      range.pos, direction == TO_HOST ? "the session holds" : "the context is", most);
@@ -400,25 +372,25 @@ static Status row_logits(Session *s, TokenRange range, int row, bool made, Error
   int kept = row % s->sizes.max_logit_rows, more = range.n_tokens - row;
   if (more > s->sizes.max_logit_rows) more = s->sizes.max_logit_rows;
   range.first_logit = row, range.n_logit_rows = more;
-  if (kept == 0 && !made) TRY(s->backend->run[OP_LOGITS](s->state, range, s->config->n_layers, err));
-  s->logits_row = kept;
+  if (kept == 0 && !made) TRY(s->backend->run[OP_LOGITS](s->state, range, s->text.config->n_layers, err));
+  s->text.logits_row = kept;
   return s->backend->read_logits(s->state, kept, s->logits, err);
 }
 
 Status session_evaluate_begin(Session *s, const int32_t *ids, int n, Error *err) {
   TRY(check_ids(s, ids, n, err));
   session_keep(s, 0);
-  s->long_rope = is_long(s, n);
-  sampler_forget(s->sampler);
+  s->text.long_rope ^= timeline_changes_rope(&s->text, n);
+  sampler_forget(s->text.sampler);
   return STATUS_OK;
 }
 
 Status session_evaluate_step(Session *s, const int32_t *ids, int n, LogitsSink sink, void *user, Error *err) {
-  int first = s->n_past, left = n - first, size = left < s->sizes.max_chunk ? left : s->sizes.max_chunk;
-  const TokenRange range = {.pos = first, .n_tokens = size, .long_rope = s->long_rope};
+  int first = s->text.n_past, left = n - first, size = left < s->sizes.max_chunk ? left : s->sizes.max_chunk;
+  const TokenRange range = {.pos = first, .n_tokens = size, .long_rope = s->text.long_rope};
   const bool at_once = size <= s->sizes.max_logit_rows; /* the step makes all logits, as in generation */
   TRY(step(s, ids + first, size, at_once ? size : 0, at_once, err));
-  count_tokens(s, first, false);
+  timeline_count(&s->text, first, false);
   for (int row = 0; row < size; row++) {
     TRY(row_logits(s, range, row, at_once, err));
     TRY(sink(user, first + row, s->logits, err));
@@ -428,36 +400,36 @@ Status session_evaluate_step(Session *s, const int32_t *ids, int n, LogitsSink s
 
 Status session_evaluate(Session *s, const int32_t *ids, int n, LogitsSink sink, void *user, Error *err) {
   TRY(session_evaluate_begin(s, ids, n, err));
-  while (s->n_past < n) TRY(session_evaluate_step(s, ids, n, sink, user, err));
+  while (s->text.n_past < n) TRY(session_evaluate_step(s, ids, n, sink, user, err));
   return STATUS_OK;
 }
 
 static Status need_logits(const Session *s, Error *err) {
-  if (s->logits_row >= 0) return STATUS_OK;
+  if (s->text.logits_row >= 0) return STATUS_OK;
   return error_set(err, STATUS_FAILED, "the session has no logits: nothing was prefilled, or it was stopped");
 }
 
 /* Appends ids[0..n) in one step; log_p[i]: the log-probability of scored[i] after ids[i]. */
 static Status score_step(Session *s, const int32_t *ids, const int32_t *scored, int n, double *log_p,
                          Error *err) {
-  TokenRange range = {.pos = s->n_past, .n_tokens = n, .long_rope = s->long_rope};
+  TokenRange range = {.pos = s->text.n_past, .n_tokens = n, .long_rope = s->text.long_rope};
   TRY(step(s, ids, n, 0, false, err));
   for (int row = 0; row < n; row++) {
     TRY(row_logits(s, range, row, false, err));
-    log_p[row] = log_probability(s->logits, s->config->vocab_size, scored[row]);
+    log_p[row] = log_probability(s->logits, s->text.config->vocab_size, scored[row]);
   }
   return STATUS_OK;
 }
 
 Status session_score(Session *s, const int32_t *ids, int n, double *log_p, Error *err) {
   TRY(check_ids(s, ids, n, err));
-  const int before = s->n_past;
-  if (n - 1 > s->n_ctx - before)
+  const int before = s->text.n_past;
+  if (n - 1 > s->text.n_ctx - before)
     return error_set(err, STATUS_USAGE, "%d tokens behind %d, more than the context of %d", n - 1, before,
-                     s->n_ctx);
+                     s->text.n_ctx);
   TRY(recompute_rope(s, before + n - 1, err));
   if (!s->has_last) TRY(session_logits(s, s->last, err));
-  log_p[0] = log_probability(s->last, s->config->vocab_size, ids[0]);
+  log_p[0] = log_probability(s->last, s->text.config->vocab_size, ids[0]);
   if (s->kept.n_slots && n > 1) {
     TRY(settle(s, err));
     TRY(keep_state(s, before, true, err));
@@ -474,209 +446,188 @@ Status session_score(Session *s, const int32_t *ids, int n, double *log_p, Error
 }
 
 Sampler *session_sampler(Session *s) {
-  return s->sampler;
+  return s->text.sampler;
 }
 
 Status session_sample(Session *s, int32_t *id, Error *err) {
   TRY(need_logits(s, err));
-  return s->backend->sample(s->state, s->sampler, s->logits_row, id, err);
+  return s->backend->sample(s->state, s->text.sampler, s->text.logits_row, id, err);
 }
 
 int session_room(const Session *s) {
-  return s->n_ctx - s->n_past - s->n_held;
+  return s->text.n_ctx - s->text.n_ids - s->n_in_flight;
 }
 
 bool session_hold(Session *s, int32_t id) {
   if (session_room(s) <= 0) return false;
-  s->ids[s->n_past + s->n_held++] = id;
+  s->text.ids[s->text.n_ids++] = id;
   return true;
 }
 
-/* Appends held tokens that were guessed, and so are computed. A wrong guess makes all after it wrong. */
-static void take_right_guesses(Session *s) {
-  while (s->n_held > 0 && drafting_judge(&s->drafting, s->ids[s->n_past])) {
-    sampler_count_token(s->sampler, s->ids[s->n_past], true);
-    s->n_past++;
-    s->n_held--;
-    s->logits_row++;
-  }
+/* The most guesses after ids[0 .. n_ids) that fit into a step and n_more (-1: any number); if the drafter
+ * takes time, only as many as pay. 0 without a drafter, or if they would change LongRoPE's factors. */
+static int most_guesses(const Session *s, int n_more) {
+  const Timeline *t = &s->text;
+  int most = timeline_room(t, s->sizes.max_chunk - (t->n_ids - t->n_past), n_more);
+  if (most > 0 && t->drafting.drafter->cost > 0)
+    most = guessing_length(&t->drafting.guessing, MODEL_RANK, most);
+  return most < 1 || timeline_changes_rope(t, t->n_ids + most) ? 0 : most;
 }
 
-/* The most guesses after ids[0 .. n). They fit into n_more (-1: any number), a step and the context; if the
- * drafter takes time, only as many as pay. 0 without a drafter, or if they would change LongRoPE's
- * factors. */
-static int most_guesses(const Session *s, int n, int n_more) {
-  int most = s->drafting.drafter ? s->drafting.guessing.most : 0;
-  if (n_more >= 0 && most > n_more) most = n_more;
-  if (most > s->sizes.max_chunk - (n - s->n_past)) most = s->sizes.max_chunk - (n - s->n_past);
-  if (most > s->n_ctx - n) most = s->n_ctx - n;
-  if (most > 0 && s->drafting.drafter->cost > 0)
-    most = guessing_length(&s->drafting.guessing, MODEL_RANK, most);
-  return most < 1 || is_long(s, n + most) != s->long_rope ? 0 : most;
-}
-
-/* Asks the drafter for guesses after ids[0 .. n). The first n_computed are computed. */
-static Status propose(Session *s, int n, int n_computed, int most, Error *err) {
-  Drafting *d = &s->drafting;
-  const DraftText text = {.ids = s->ids, .n = n, .n_computed = n_computed, .sampler = s->sampler};
-  forget_guesses(s);
-  TRY(drafting_guess(d, &text, most, err));
-  if (d->n_same > s->n_past) d->n_same = s->n_past; /* later tokens are only held, and may be replaced */
-  return STATUS_OK;
-}
-
-static Status make_guesses(Session *s, int n, int n_more, Guesses *guesses, double *draft_ms, Error *err) {
-  const int most = most_guesses(s, n, n_more);
+static Status make_guesses(Session *s, int n_more, Guesses *guesses, double *draft_ms, Error *err) {
+  const int most = most_guesses(s, n_more);
   if (most == 0) return STATUS_OK;
-  TRY(drafting_tell(&s->drafting, s->state, s->ids, s->n_past, err));
+  TRY(drafting_tell(&s->text.drafting, s->state, s->text.ids, s->text.n_past, err));
   const double start = clock_ms();
-  TRY(propose(s, n, s->n_past, most, err));
-  *guesses = s->drafting.guesses;
+  TRY(timeline_guess(&s->text, most, err));
+  *guesses = s->text.drafting.guesses;
   *draft_ms = clock_ms() - start;
   return STATUS_OK;
 }
 
 Status session_expects_guesses(Session *s, int n_more, bool *expects, Error *err) {
-  const int most = most_guesses(s, s->n_past, n_more);
-  Drafting *d = &s->drafting;
+  const int most = most_guesses(s, n_more);
+  Drafting *d = &s->text.drafting;
   *expects = d->n_right < d->guesses.n;
   if (*expects || most == 0) return STATUS_OK;
-  if (d->drafter->cost == 0) TRY(propose(s, s->n_past, s->n_past - 1, most, err));
+  if (d->drafter->cost == 0) TRY(timeline_guess(&s->text, most, err));
   *expects = d->drafter->cost > 0 || d->guesses.n > s->n_in_flight;
-  forget_guesses(s);
+  drafting_forget(d);
   return STATUS_OK;
 }
 
 /* Saves the recurrent state after the session's tokens, since a step with guesses replaces it by the state
  * after the guesses. */
 static Status save_before_guesses(Session *s, Error *err) {
-  if (!s->kept.n_slots || s->before_guesses == s->n_past) return STATUS_OK;
+  if (!s->kept.n_slots || s->before_guesses == s->text.n_past) return STATUS_OK;
   s->before_guesses = 0;
   TRY(s->backend->state_save(s->state, s->kept.n_slots, err));
-  s->before_guesses = s->n_past;
+  s->before_guesses = s->text.n_past;
   return STATUS_OK;
 }
 
-/* Appends ids[n_past .. n) in one step, with guesses after them. After wrong guesses the recurrent state is
- * the one before these guesses. The step then computes the tokens from there again, if they fit, and has no
+/* Computes ids[n_past .. n_ids) in one step, with guesses after them. After wrong guesses the recurrent state
+ * is the one before these guesses. The step then computes the tokens from there again, if they fit, and has no
  * guesses. */
-static Status decode_step(Session *s, int n, int n_more, Error *err) {
-  const int n_past = s->n_past;
+static Status decode_step(Session *s, int n_more, Error *err) {
+  Timeline *t = &s->text;
+  const int n_past = t->n_past, n = t->n_ids;
   double draft_ms = 0;
   Guesses guesses = {.n = 0};
   if (s->kept.n_slots) TRY(restore_nearest(s, err));
   if (s->kept.n_slots && s->state_pos < n_past && n - s->state_pos <= s->sizes.max_chunk) {
-    s->n_past = s->state_pos;
+    t->n_past = s->state_pos;
   } else {
     TRY(settle(s, err));
     TRY(keep_some_states(s, n_past, err));
-    TRY(make_guesses(s, n, n_more, &guesses, &draft_ms, err));
+    TRY(make_guesses(s, n_more, &guesses, &draft_ms, err));
     if (guesses.n > 0) TRY(save_before_guesses(s, err));
   }
   const double start = clock_ms();
-  memcpy(s->ids + n, guesses.ids, (size_t)guesses.n * sizeof *s->ids);
-  const int n_rows = n + guesses.n - s->n_past;
-  Status status = step(s, s->ids + s->n_past, n_rows, guesses.n + 1, true, err);
-  s->n_past = status ? n_past : n;
+  memcpy(t->ids + n, guesses.ids, (size_t)guesses.n * sizeof *t->ids);
+  const int n_rows = n + guesses.n - t->n_past;
+  Status status = step(s, t->ids + t->n_past, n_rows, guesses.n + 1, true, err);
+  t->n_past = status ? n_past : n;
   TRY(status);
-  s->logits_row = 0;
-  s->drafting.guesses = guesses;
-  count_tokens(s, n_past, true);
-  if (s->drafting.drafter)
-    guessing_note_step(&s->drafting.guessing, n_rows, guesses.n, guesses.rank, clock_ms() - start, draft_ms);
+  t->logits_row = 0;
+  t->drafting.guesses = guesses;
+  if (t->drafting.drafter)
+    guessing_note_step(&t->drafting.guessing, n_rows, guesses.n, guesses.rank, clock_ms() - start, draft_ms);
   return STATUS_OK;
 }
 
-Status session_decode_held(Session *s, int n_more, Error *err) {
-  take_right_guesses(s);
-  const int n = s->n_past + s->n_held;
-  s->n_held = 0;
-  if (n == s->n_past && s->logits_row >= 0) return STATUS_OK;
-  TRY(check_ids(s, s->ids + s->n_past, n - s->n_past, err));
-  TRY(recompute_rope(s, n, err));
-  while (n - s->n_past > s->sizes.max_chunk) {
-    const int size = s->sizes.max_chunk;
+static Status decode(Session *s, int n_more, Error *err) {
+  Timeline *t = &s->text;
+  TRY(check_ids(s, t->ids + t->n_past, t->n_ids - t->n_past, err));
+  TRY(recompute_rope(s, t->n_ids, err));
+  while (t->n_ids - t->n_past > s->sizes.max_chunk) {
     TRY(settle(s, err));
-    TRY(keep_some_states(s, s->n_past, err));
-    TRY(step(s, s->ids + s->n_past, size, 0, true, err));
-    count_tokens(s, s->n_past - size, true);
+    TRY(keep_some_states(s, t->n_past, err));
+    TRY(step(s, t->ids + t->n_past, s->sizes.max_chunk, 0, true, err));
   }
-  return decode_step(s, n, n_more, err);
+  return decode_step(s, n_more, err);
+}
+
+Status session_decode_held(Session *s, int n_more, Error *err) {
+  Timeline *t = &s->text;
+  const int before = t->n_past;
+  timeline_accept(t);
+  const Status status = t->n_ids == t->n_past && t->logits_row >= 0 ? STATUS_OK : decode(s, n_more, err);
+  t->n_ids = t->n_past;
+  timeline_count(t, before, true);
+  return status;
 }
 
 Status session_decode(Session *s, int32_t id, Error *err) {
-  s->n_held = 0;
+  s->text.n_ids = s->text.n_past;
   if (session_hold(s, id)) return session_decode_held(s, 0, err);
-  return error_set(err, STATUS_USAGE, "the context of %d tokens is full", s->n_ctx);
+  return error_set(err, STATUS_USAGE, "the context of %d tokens is full", s->text.n_ctx);
 }
 
 /* Also false while the text may still outgrow LongRoPE's original context. When it does, recompute_rope()
  * prefills the whole text again. */
 bool session_decodes_async(const Session *s) {
-  return s->backend->wait_token && s->sizes.taps.n == 0 && (s->long_rope || !is_long(s, s->n_ctx));
+  return s->backend->wait_token && s->sizes.taps.n == 0 &&
+         (s->text.long_rope || !timeline_changes_rope(&s->text, s->text.n_ctx));
 }
 
 size_t session_head_spares(const Session *s, int pos) {
-  return s->backend->head_spares ? s->backend->head_spares(s->state, s->sampler, pos) : 0;
+  return s->backend->head_spares ? s->backend->head_spares(s->state, s->text.sampler, pos) : 0;
 }
 
 Status session_decode_async(Session *s, Error *err) {
   TRY(need_logits(s, err));
-  const TokenRange range = {.pos = s->n_past + s->n_in_flight,
+  const TokenRange range = {.pos = s->text.n_past + s->n_in_flight,
                             .n_tokens = 1,
                             .n_logit_rows = 1,
-                            .long_rope = s->long_rope,
                             .only_logits = true}; /* as in decode_step(), so that both replay one graph */
-  if (range.pos >= s->n_ctx)
-    return error_set(err, STATUS_USAGE, "the context of %d tokens is full", s->n_ctx);
+  if (range.pos >= s->text.n_ctx)
+    return error_set(err, STATUS_USAGE, "the context of %d tokens is full", s->text.n_ctx);
   if (s->n_in_flight == 0) TRY(settle(s, err));
   TRY(keep_some_states(s, range.pos, err));
-  forget_guesses(s);
-  TRY(s->backend->sample(s->state, s->sampler, s->n_in_flight > 0 ? 0 : s->logits_row, NULL, err));
+  drafting_forget(&s->text.drafting);
+  TRY(s->backend->sample(s->state, s->text.sampler, s->n_in_flight > 0 ? 0 : s->text.logits_row, NULL, err));
   s->n_in_flight++;
-  s->state_pos = -1;
-  TRY(forward(s->backend, s->state, &s->program, range, err));
-  s->state_pos = range.pos + 1;
-  return STATUS_OK;
+  return compute(s, range, err);
 }
 
 Status session_wait_token(Session *s, int32_t *id, Error *err) {
   TRY(s->backend->wait_token(s->state, id, err));
   s->n_in_flight--;
-  s->ids[s->n_past++] = *id;
-  sampler_count_token(s->sampler, *id, true);
-  if (s->drafting.drafter) guessing_note_step(&s->drafting.guessing, 1, 0, 0, 0, 0);
-  s->logits_row = 0;
+  s->text.n_past++;
+  timeline_append(&s->text, *id);
+  if (s->text.drafting.drafter) guessing_note_step(&s->text.drafting.guessing, 1, 0, 0, 0, 0);
+  s->text.logits_row = 0;
   return STATUS_OK;
 }
 
 Status session_drain(Session *s, Error *err) {
   if (!s->backend->drain) return STATUS_OK;
-  if (s->n_in_flight > 0) s->logits_row = -1; /* the device's logits belong to a dropped token */
-  sampler_return_draws(s->sampler, (uint64_t)s->n_in_flight);
+  if (s->n_in_flight > 0) s->text.logits_row = -1; /* the device's logits belong to a dropped token */
+  sampler_return_draws(s->text.sampler, (uint64_t)s->n_in_flight);
   s->n_in_flight = 0;
-  kept_states_cut(&s->kept, s->n_past);
+  kept_states_cut(&s->kept, s->text.n_past);
   return s->backend->drain(s->state, err);
 }
 
 void session_forget_guesses(Session *s) {
-  guessing_forget(&s->drafting.guessing);
+  guessing_forget(&s->text.drafting.guessing);
 }
 
 GuessCounts session_take_guesses(Session *s) {
-  const GuessCounts counts = s->drafting.guessing.counts;
-  s->drafting.guessing.counts = (GuessCounts){0};
+  const GuessCounts counts = s->text.drafting.guessing.counts;
+  s->text.drafting.guessing.counts = (GuessCounts){0};
   return counts;
 }
 
 int session_guessed(const Session *s, const int32_t **ids) {
-  *ids = s->drafting.guesses.ids + s->drafting.n_right;
-  return s->drafting.guesses.n - s->drafting.n_right;
+  *ids = s->text.drafting.guesses.ids + s->text.drafting.n_right;
+  return s->text.drafting.guesses.n - s->text.drafting.n_right;
 }
 
 Status session_logits(Session *s, float *out, Error *err) {
   TRY(need_logits(s, err));
-  return s->backend->read_logits(s->state, s->logits_row, out, err);
+  return s->backend->read_logits(s->state, s->text.logits_row, out, err);
 }
 
 Status session_last_logits(Session *s, const float **logits, Error *err) {

@@ -1,7 +1,7 @@
 /* session.h - one timeline of tokens: its KV cache, its position, its logits, its sampler.
  *
- * Always true: ids[0 .. n_past) of session_view() are exactly the tokens whose keys and values are in the
- * cache; n_past is at most the n_ctx that the session was opened with; nothing allocates after
+ * Always true: ids[0 .. n_past) of session_view().text are exactly the tokens whose keys and values are in
+ * the cache; n_past is at most the n_ctx that the session was opened with; nothing allocates after
  * session_open().
  *
  * Models with a recurrent state (backend.h) keep it at some positions (kept_states.h): before the last token
@@ -10,8 +10,8 @@
  * state are computed again: by session_sync(), or when the next step needs the state. */
 #pragma once
 
-#include "engine/drafters/guessing.h"
 #include "engine/kept_states.h"
+#include "engine/timeline.h"
 
 typedef struct Session Session;
 
@@ -40,12 +40,8 @@ void session_close(Session *session);
 
 /* The session at the moment; the arrays are its own. */
 typedef struct {
-  int n_past, n_ctx;
-  int n_held;      /* tokens of session_hold() */
-  int n_in_flight; /* tokens of session_decode_async() that session_wait_token() has not given */
-  int n_layers, vocab_size;
-  bool long_rope;         /* the cached keys use LongRoPE's long factors (rope_original_context()) */
-  const int32_t *ids;     /* [n_past] */
+  const Timeline *text;   /* its tokens to compute are those of session_hold() */
+  int n_in_flight;        /* tokens of session_decode_async() that session_wait_token() has not given */
   const size_t *kv_bytes; /* [n_layers] bytes of a token in a layer's own cache; NULL: no session_kv_copy() */
   const size_t *state_bytes; /* [n_layers] of a layer's recurrent state; NULL: the model has none */
   const KeptStates *kept;    /* the kept states, by slot */

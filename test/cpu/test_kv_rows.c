@@ -44,7 +44,7 @@ typedef struct {
 
 /* Copies the pieces out of another session. */
 static Status carry_over(const Pieces *pieces, Session *session, Error *err) {
-  for (int layer = 0; layer < session_view(session).n_layers; layer++) {
+  for (int layer = 0; layer < session_view(session).text->config->n_layers; layer++) {
     for (int i = 0; i + 1 < CUTS; i++) {
       TokenRange range = {.pos = pieces->cuts[i], .n_tokens = pieces->cuts[i + 1] - pieces->cuts[i]},
                  stored = range;
@@ -73,7 +73,7 @@ static void check(const World *world) {
     if (session_rewind(session, world->ids, N, &err)) fail_msg("%s", err.text);
     if (carry_over(&pieces[i], session, &err)) fail_msg("%s", err.text);
     session_adopt(session, world->ids, pieces[i].cuts[CUTS - 1]);
-    assert_int_equal(session_view(session).n_past, pieces[i].cuts[CUTS - 1]);
+    assert_int_equal(session_view(session).text->n_past, pieces[i].cuts[CUTS - 1]);
     sync_ok(session, world->ids, N);
     assert_int_equal(session_logits(session, got, NULL), STATUS_OK);
     assert_memory_equal(got, want, (size_t)vocab * sizeof *got);

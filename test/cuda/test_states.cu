@@ -38,7 +38,7 @@ static void bring(Session *from, Session *to, const int32_t *ids, int n) {
   MUST(session_rewind(to, ids, n + 1, &error));
   const int slot = kept_states_find(session_view(from).kept, n), own = session_state_add(to, n);
   if (slot < 0 || session_view(from).kept->pos[slot] != n) return;
-  for (int layer = 0; layer < session_view(from).n_layers; layer++) {
+  for (int layer = 0; layer < session_view(from).text->config->n_layers; layer++) {
     const size_t keys = session_view(from).kv_bytes[layer] * (size_t)n,
                  state = session_view(from).state_bytes[layer];
     std::vector<char> bytes(keys + state);

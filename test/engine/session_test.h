@@ -75,8 +75,8 @@ static inline void whole_logits(const int32_t *ids, int n, float *out) {
 
 static inline void assert_holds(Session *session, const int32_t *ids, int n) {
   float got[FAKE_VOCAB], want[FAKE_VOCAB];
-  assert_int_equal(session_view(session).n_past, n);
-  assert_memory_equal(session_view(session).ids, ids, (size_t)n * sizeof *ids);
+  assert_int_equal(session_view(session).text->n_past, n);
+  assert_memory_equal(session_view(session).text->ids, ids, (size_t)n * sizeof *ids);
   assert_int_equal(session_logits(session, got, NULL), STATUS_OK);
   whole_logits(ids, n, want);
   assert_memory_equal(got, want, sizeof got);
@@ -107,8 +107,8 @@ static inline void long_logits(const int32_t *ids, int n, int n_all, float *out)
 
 static inline void assert_holds_long(Session *session, const int32_t *ids, int n) {
   float got[FAKE_VOCAB], want[FAKE_VOCAB];
-  assert_int_equal(session_view(session).n_past, n);
-  assert_memory_equal(session_view(session).ids, ids, (size_t)n * sizeof *ids);
+  assert_int_equal(session_view(session).text->n_past, n);
+  assert_memory_equal(session_view(session).text->ids, ids, (size_t)n * sizeof *ids);
   assert_int_equal(session_logits(session, got, NULL), STATUS_OK);
   long_logits(ids, n, n, want);
   assert_memory_equal(got, want, sizeof got);

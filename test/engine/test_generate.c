@@ -84,9 +84,9 @@ static GenerateResult run(const Backend *backend, const SamplerSettings *setting
   assert_int_equal(result.n_generated, heard->n);
   /* The session may lack the last token, since no logits after it were needed, and the forced tokens that end
    * the answer with it. */
-  assert_true(session_view(session).n_past >= N_PROMPT + heard->n - 1 - N_FORCED);
-  assert_memory_equal(session_view(session).ids + N_PROMPT, heard->ids,
-                      (size_t)(session_view(session).n_past - N_PROMPT) * sizeof *heard->ids);
+  assert_true(session_view(session).text->n_past >= N_PROMPT + heard->n - 1 - N_FORCED);
+  assert_memory_equal(session_view(session).text->ids + N_PROMPT, heard->ids,
+                      (size_t)(session_view(session).text->n_past - N_PROMPT) * sizeof *heard->ids);
   assert_int_equal(session_view(session).n_in_flight, 0);
   session_close(session);
   return result;
@@ -297,7 +297,7 @@ TEST(an_interruption_before_the_first_token_leaves_none) {
     assert_int_equal(result.reason, FINISH_INTERRUPTED);
     assert_int_equal(heard.n, 0);
     assert_true(result.first_token_ms == 0 && result.decode_ms == 0);
-    assert_int_equal(session_view(session).n_past, N_PROMPT);
+    assert_int_equal(session_view(session).text->n_past, N_PROMPT);
     session_close(session);
   }
 }

@@ -118,9 +118,9 @@ static Run answer(const Case *c, const int32_t *prompt, int n, Drafter *drafter,
   if (generate(session, &generate_options, hear, &run.heard, &run.result, &err)) fail_msg("%s", err.text);
   run.n_steps = fake.n_steps - before;
   /* The session holds the beginning of the answer, and no guess that was wrong. */
-  const int n_held = session_view(session).n_past - n;
+  const int n_held = session_view(session).text->n_past - n;
   assert_true(n_held <= run.heard.n);
-  assert_memory_equal(session_view(session).ids + n, run.heard.ids, (size_t)n_held * sizeof *prompt);
+  assert_memory_equal(session_view(session).text->ids + n, run.heard.ids, (size_t)n_held * sizeof *prompt);
   session_close(session);
   return run;
 }

@@ -155,7 +155,7 @@ TEST(states_are_kept_along_an_answer) {
   sync_ok(session, ids, 10);
   decode_ok(session, 180, ids, 10);
   session_keep(session, 150);
-  assert_int_equal(session_view(session).n_past, 150);
+  assert_int_equal(session_view(session).text->n_past, 150);
   assert_int_equal(session_common(session, ids, 150), 9 + 2 * KEPT_STATES_STEP);
   fake.n_tokens = 0;
   decode_ok(session, 1, ids, 150); /* and what lies between, again */
@@ -179,7 +179,7 @@ TEST(states_of_dropped_tokens_are_not_kept) {
     ids[last - n] = id;
     assert_int_equal(session_drain(session, NULL), STATUS_OK);
     const int held = last - n + 1;
-    assert_int_equal(session_view(session).n_past, held);
+    assert_int_equal(session_view(session).text->n_past, held);
     for (int i = held; i < held + 9; i++) { /* other tokens than the dropped ones */
       ids[i] = (i * 11 + 5) % FAKE_VOCAB;
       assert_int_equal(session_decode(session, ids[i], NULL), STATUS_OK);

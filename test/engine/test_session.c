@@ -62,10 +62,10 @@ static void a_failed_restore_keeps_what_was_held_and_no_more(void **state) {
   Session *session = open_session((SessionOptions){.chunk = 16});
   Error err = {{0}};
   assert_int_equal(session_rewind(session, ids, 60, &err), STATUS_OK);
-  assert_int_equal(session_view(session).n_past, 0);
+  assert_int_equal(session_view(session).text->n_past, 0);
   sync_ok(session, other, 60);
   assert_int_equal(session_rewind(session, ids, 60, &err), STATUS_OK);
-  assert_int_equal(session_view(session).n_past, 20);
+  assert_int_equal(session_view(session).text->n_past, 20);
   sync_ok(session, ids, 60); /* which computes what is not there */
   assert_holds(session, ids, 60);
   session_close(session);
@@ -82,7 +82,7 @@ static void restored_keys_are_not_computed_again(void **state) {
     assert_int_equal(session_rewind(session, ids, 60, &err), STATUS_OK);
     session_adopt(session, ids, n_held);
     const int n_kept = n_held > 20 ? n_held : 20;
-    assert_int_equal(session_view(session).n_past, n_kept);
+    assert_int_equal(session_view(session).text->n_past, n_kept);
     fake.n_tokens = 0;
     assert_int_equal(session_sync(session, ids, 60, NULL, NULL, &err), STATUS_OK);
     assert_int_equal(fake.n_tokens, n_kept < 60 ? 60 - n_kept : 1);
@@ -116,7 +116,7 @@ static void no_more_is_kept_than_is_said(void **state) {
   Session *session = open_session((SessionOptions){.chunk = 16});
   sync_ok(session, ids, 60);
   session_keep(session, 25);
-  assert_int_equal(session_view(session).n_past, 25);
+  assert_int_equal(session_view(session).text->n_past, 25);
   assert_int_equal(session_common(session, ids, 60), 25);
   assert_int_equal(session_logits(session, logits, NULL), STATUS_FAILED);
   fake.n_tokens = 0;
@@ -149,8 +149,8 @@ static void an_interrupted_prefill_can_go_on(void **state) {
   Watcher watcher = {.stop_at = 4};
   Error err;
   assert_int_equal(session_sync(session, ids, 100, watch, &watcher, &err), STATUS_INTERRUPTED);
-  assert_int_equal(session_view(session).n_past, 30);
-  assert_memory_equal(session_view(session).ids, ids, 30 * sizeof *ids);
+  assert_int_equal(session_view(session).text->n_past, 30);
+  assert_memory_equal(session_view(session).text->ids, ids, 30 * sizeof *ids);
   int32_t id;
   assert_int_equal(session_sample(session, &id, &err), STATUS_FAILED); /* no logits */
 
@@ -172,13 +172,13 @@ static void a_failed_step_leaves_what_was_there(void **state) {
   Error err;
   assert_int_equal(session_sync(session, ids, 100, NULL, NULL, &err), STATUS_FAILED);
   assert_string_equal(err.text, "the device is gone");
-  assert_int_equal(session_view(session).n_past, 20);
+  assert_int_equal(session_view(session).text->n_past, 20);
   fake.fail_at = 0;
   sync_ok(session, ids, 100);
   assert_holds(session, ids, 100);
   fake.fail_at = fake.n_steps + 1;
   assert_int_equal(session_decode(session, 5, &err), STATUS_FAILED);
-  assert_int_equal(session_view(session).n_past, 100);
+  assert_int_equal(session_view(session).text->n_past, 100);
   session_close(session);
 }
 
@@ -186,7 +186,7 @@ static void ids_and_lengths_are_checked(void **state) {
   int32_t ids[FAKE_POSITIONS + 1];
   make_ids(ids, FAKE_POSITIONS + 1, 5);
   Session *session = open_session((SessionOptions){.n_ctx = 50});
-  assert_int_equal(session_view(session).n_ctx, 50);
+  assert_int_equal(session_view(session).text->n_ctx, 50);
   Error err;
   assert_int_equal(session_sync(session, ids, 0, NULL, NULL, &err), STATUS_USAGE);
   assert_int_equal(session_sync(session, ids, 51, NULL, NULL, &err), STATUS_USAGE);
@@ -200,7 +200,7 @@ static void ids_and_lengths_are_checked(void **state) {
     assert_non_null(strstr(err.text, "token 7"));
     assert_int_equal(session_decode(session, bad[i], &err), STATUS_USAGE);
   }
-  assert_int_equal(session_view(session).n_past, 50);
+  assert_int_equal(session_view(session).text->n_past, 50);
   session_close(session);
 }
 
@@ -282,7 +282,7 @@ static void continuations_are_scored_behind_what_is_held(void **state) {
         fake.n_tokens = 0;
         assert_int_equal(session_score(session, more, n, log_p, NULL), STATUS_OK);
         assert_int_equal(fake.n_tokens, n - 1);
-        assert_int_equal(session_view(session).n_past, 50);
+        assert_int_equal(session_view(session).text->n_past, 50);
         for (int i = 0; i < n; i++) {
           float logits[FAKE_VOCAB];
           whole_logits(ids, 50 + i, logits);
@@ -309,7 +309,7 @@ static void a_score_leaves_nothing_behind(void **state) {
 
   fake.fail_at = fake.n_steps + 3;
   assert_int_equal(session_score(session, more, 51, again, &err), STATUS_FAILED);
-  assert_int_equal(session_view(session).n_past, 50);
+  assert_int_equal(session_view(session).text->n_past, 50);
   fake.fail_at = 0;
   assert_int_equal(session_score(session, more, 51, again, &err), STATUS_OK);
   assert_memory_equal(again, log_p, 51 * sizeof *again);
@@ -366,7 +366,7 @@ static void the_sampler_knows_prompt_from_answer(void **state) {
     assert_int_equal(session_decode(session, id, NULL), STATUS_OK);
   }
   int32_t text[FAKE_POSITIONS];
-  memcpy(text, session_view(session).ids, 90 * sizeof *text);
+  memcpy(text, session_view(session).text->ids, 90 * sizeof *text);
   for (int n = 60; n <= 90; n++) {
     int32_t id;
     float logits[FAKE_VOCAB];
@@ -475,7 +475,7 @@ static void what_is_computed_again_can_be_stopped(void **state) {
   session_watch(session, watch_again, &w);
   assert_int_equal(session_decode(session, ids[SHORT_TEXT], &err), STATUS_INTERRUPTED);
   assert_true(w.n_calls == 3 && w.last == 8);
-  assert_int_equal(session_view(session).n_past, 8);
+  assert_int_equal(session_view(session).text->n_past, 8);
   sync_ok(session, ids, SHORT_TEXT);
   assert_holds_long(session, ids, SHORT_TEXT);
   w = (WatchAgain){.stop_at = -1};
@@ -515,7 +515,7 @@ static void a_failure_while_a_text_grows_long(void **state) {
   sync_ok(session, ids, SHORT_TEXT);
   fake.fail_at = fake.n_steps + 2;
   assert_int_equal(session_decode(session, ids[SHORT_TEXT], &err), STATUS_FAILED);
-  assert_int_equal(session_view(session).n_past, 16);
+  assert_int_equal(session_view(session).text->n_past, 16);
   fake.fail_at = 0;
   sync_ok(session, ids, SHORT_TEXT);
   assert_holds_long(session, ids, SHORT_TEXT);
@@ -560,7 +560,7 @@ static void every_end_is_told(void **state) {
   GenerateResult result = generate_ok(session, (GenerateOptions){.max_tokens = 20}, &heard);
   assert_int_equal(result.reason, FINISH_LENGTH);
   assert_int_equal(heard.n, 20);
-  assert_int_equal(session_view(session).n_past, 49); /* no call asked for what follows the twentieth */
+  assert_int_equal(session_view(session).text->n_past, 49); /* no call asked for what follows the twentieth */
   assert_true(result.first_token_ms >= 0 && result.decode_ms >= 0);
   memcpy(greedy_ids, heard.ids, sizeof greedy_ids);
   for (int i = 0; i < 20; i++) {
@@ -580,7 +580,7 @@ static void every_end_is_told(void **state) {
   result = generate_ok(session, (GenerateOptions){.max_tokens = -1}, &heard);
   assert_int_equal(result.reason, FINISH_CONTEXT);
   assert_int_equal(heard.n, 31); /* 30 that fit, and the one that the last logits give */
-  assert_int_equal(session_view(session).n_past, 60);
+  assert_int_equal(session_view(session).text->n_past, 60);
 
   fake.end_at = 36;
   sync_ok(session, ids, 30);
@@ -635,14 +635,14 @@ static void held_tokens_are_those_of_an_answer(void **state) {
     session_limit(session, 0);
     sync_ok(session, ids, N);
     session_limit(session, N_CTX);
-    assert_int_equal(session_view(session).n_ctx, N_CTX);
+    assert_int_equal(session_view(session).text->n_ctx, N_CTX);
     for (int i = 0; i < n; i++) assert_true(session_hold(session, ids[N + i]));
-    assert_int_equal(session_view(session).n_held, n);
+    assert_int_equal(session_view(session).text->n_ids - session_view(session).text->n_past, n);
     fake.n_steps = 0;
     if (n == N_CTX - N) assert_false(session_hold(session, ids[N_CTX]));
     assert_int_equal(session_decode_held(session, 0, &err), STATUS_OK);
     assert_int_equal(fake.n_steps, (n + CHUNK - 1) / CHUNK);
-    assert_int_equal(session_view(session).n_held, 0);
+    assert_int_equal(session_view(session).text->n_ids, session_view(session).text->n_past);
     assert_holds(session, ids, N + n);
     assert_int_equal(session_sample(session, &id, &err), STATUS_OK);
     whole_logits(ids, N + n, logits);
@@ -652,7 +652,7 @@ static void held_tokens_are_those_of_an_answer(void **state) {
     assert_int_equal(id, best);
   }
   session_limit(session, FAKE_POSITIONS + 1); /* no more than it has */
-  assert_int_equal(session_view(session).n_ctx, FAKE_POSITIONS);
+  assert_int_equal(session_view(session).text->n_ctx, FAKE_POSITIONS);
   assert_int_equal(session_sync(session, ids, N_CTX + 1, NULL, NULL, &err), STATUS_OK);
   session_limit(session, N_CTX);
   assert_int_equal(session_sync(session, ids, N_CTX + 1, NULL, NULL, &err), STATUS_USAGE);
@@ -688,8 +688,8 @@ static void a_lead_is_dropped_at_a_stop(void **state) {
   GenerateResult result = generate_ok(session, (GenerateOptions){.max_tokens = -1}, &heard);
   assert_int_equal(result.reason, FINISH_STOP);
   assert_int_equal(heard.n, 4);
-  assert_int_equal(session_view(session).n_past, 34);
-  assert_memory_equal(session_view(session).ids + 30, heard.ids, 4 * sizeof *heard.ids);
+  assert_int_equal(session_view(session).text->n_past, 34);
+  assert_memory_equal(session_view(session).text->ids + 30, heard.ids, 4 * sizeof *heard.ids);
   assert_int_equal(fake.largest_lead, 1);
   assert_int_equal(session_view(session).n_in_flight, 0);
   float logits[FAKE_VOCAB];

@@ -101,7 +101,7 @@ TEST(lengths_and_ids_out_of_range_are_named) {
   assert_string_equal(err.text, "token 9 has id -1, expected 0 to 96");
   assert_int_equal(session_rewind(session, ids, 10, &err), STATUS_USAGE);
   assert_int_equal(session_score(session, ids, 10, log_p, &err), STATUS_USAGE);
-  assert_int_equal(session_view(session).n_past, 21);
+  assert_int_equal(session_view(session).text->n_past, 21);
   session_close(session);
 }
 
@@ -140,7 +140,7 @@ TEST(bytes_of_a_token_are_known) {
     assert_int_equal(bytes[0], 2 * 3 * 34 * size); /* keys, and values */
     assert_int_equal(bytes[1], 2 * 5 * 34 * size);
     assert_int_equal(bytes[2], 2 * 3 * 64 * size);
-    assert_int_equal(session_view(session).n_layers, FAKE_LAYERS);
+    assert_int_equal(session_view(session).text->config->n_layers, FAKE_LAYERS);
     some.kv_copy = NULL;
     assert_null(session_view(session).kv_bytes);
     session_close(session);

@@ -54,9 +54,9 @@ static void record_logits(const Record *r, int n, bool long_rope, float *out) {
 static void check(const Record *r) {
   float got[FAKE_VOCAB], want[FAKE_VOCAB];
   Error err = {{0}};
-  assert_int_equal(session_view(r->session).n_past, r->n);
-  assert_memory_equal(session_view(r->session).ids, r->ids, (size_t)r->n * sizeof *r->ids);
-  assert_int_equal(session_view(r->session).long_rope, r->long_rope);
+  assert_int_equal(session_view(r->session).text->n_past, r->n);
+  assert_memory_equal(session_view(r->session).text->ids, r->ids, (size_t)r->n * sizeof *r->ids);
+  assert_int_equal(session_view(r->session).text->long_rope, r->long_rope);
   assert_int_equal(session_view(r->session).n_in_flight, 0);
   assert_int_equal(session_logits(r->session, got, &err), r->logits ? STATUS_OK : STATUS_FAILED);
   if (!r->logits) assert_non_null(strstr(err.text, "the session has no logits"));
@@ -249,11 +249,11 @@ static void call_restore(Record *r) {
   const int n_more = (int)number(r, (uint32_t)(n - common));
   const bool fails = number(r, 4) == 0; /* what was written is not adopted */
   assert_int_equal(session_rewind(r->session, ids, n, NULL), STATUS_OK);
-  assert_int_equal(session_view(r->session).n_past, common);
-  for (int layer = 0; layer < session_view(r->session).n_layers && n_more > 0; layer++) {
+  assert_int_equal(session_view(r->session).text->n_past, common);
+  for (int layer = 0; layer < session_view(r->session).text->config->n_layers && n_more > 0; layer++) {
     uint16_t bytes[2 * FAKE_POSITIONS];
     for (int i = 0; i < n_more; i++) {
-      bytes[i] = (uint16_t)(ids[common + i] + (session_view(r->session).long_rope ? LONG_TURN : 0));
+      bytes[i] = (uint16_t)(ids[common + i] + (session_view(r->session).text->long_rope ? LONG_TURN : 0));
       bytes[n_more + i] = fake_tag(layer, common + i);
     }
     const TokenRange range = {.pos = common, .n_tokens = n_more};
@@ -324,7 +324,7 @@ static void call_push(Record *r) {
       assert_int_equal(id, want);
       r->generated[r->n] = true;
       r->ids[r->n++] = id;
-      assert_int_equal(session_view(r->session).n_past, r->n);
+      assert_int_equal(session_view(r->session).text->n_past, r->n);
       assert_int_equal(session_view(r->session).n_in_flight, n_in_flight - 1);
     } else {
       const bool full = r->n + n_in_flight == r->n_ctx;

@@ -758,7 +758,7 @@ int assistant_n_ctx(const Assistant *a) {
 
 int assistant_n_held(const Assistant *a) {
   const Session *session = a->engine ? engine_session(a->engine) : NULL;
-  return session ? session_view(session).n_past : a->n_held;
+  return session ? session_view(session).text->n_past : a->n_held;
 }
 
 Status assistant_run(Assistant *a, int n_at_once, const EngineJob *job, Error *err) {

@@ -171,7 +171,7 @@ static const char *plural(int n) {
 }
 
 static void save(Cache *cache, Session *session, int n) {
-  if (!cache->store || n < PREFIX_MIN_TOKENS || n > session_view(session).n_past) return;
+  if (!cache->store || n < PREFIX_MIN_TOKENS || n > session_view(session).text->n_past) return;
   Error err = {{0}};
   PrefixReport report = {0};
   double start = clock_ms();

@@ -310,7 +310,7 @@ static Status memory_taken(const Bench *bench, double *bytes, Error *err) {
 static Status report_memory(const Bench *bench, Error *err) {
   const double weights = (double)bench->model->weight_bytes, mb = 1e6;
   const double cache =
-      kv_cache_bytes(&bench->model->config, bench->subject.kv, session_view(bench->session).n_ctx);
+      kv_cache_bytes(&bench->model->config, bench->subject.kv, session_view(bench->session).text->n_ctx);
   const bool own = bench->device.backend->probe->memory_now != NULL;
   struct rusage usage; /* on a CPU: peak memory, with the pages of mapped files */
   double taken;
@@ -339,7 +339,7 @@ static Status time_first_token(Bench *bench, Error *err) {
   bench->first_token_ms = clock_ms() - bench->start_ms;
   bench_say(&bench->subject, NULL);
   if (!bench->options->verbose) return STATUS_OK;
-  if (session_view(bench->session).n_past < bench->n_ctx) TRY(session_decode(bench->session, id, err));
+  if (session_view(bench->session).text->n_past < bench->n_ctx) TRY(session_decode(bench->session, id, err));
   TRY(session_drain(bench->session, err));
   return report_memory(bench, err);
 }

@@ -10,7 +10,7 @@ typedef struct {
 
 static Status propose(void *self, const DraftText *text, int most, Guesses *guesses, Error *err) {
   const ModelDrafter *d = self;
-  if (text->n > session_view(d->session).n_ctx) return STATUS_OK;
+  if (text->n > session_view(d->session).text->n_ctx) return STATUS_OK;
   TRY(session_sync(d->session, text->ids, text->n, NULL, NULL, err));
   TRY(sampler_set(session_sampler(d->session), sampler_settings(text->sampler), err));
   sampler_set_draws(session_sampler(d->session), sampler_draws(text->sampler));
@@ -19,8 +19,7 @@ static Status propose(void *self, const DraftText *text, int most, Guesses *gues
     TRY(session_sample(d->session, &id, err));
     if (id >= d->vocab_size) return STATUS_OK;
     guesses->ids[guesses->n++] = id;
-    const SessionView view = session_view(d->session);
-    if (guesses->n == most || view.n_past == view.n_ctx) return STATUS_OK;
+    if (guesses->n == most || session_room(d->session) == 0) return STATUS_OK;
     TRY(session_decode(d->session, id, err));
   }
 }

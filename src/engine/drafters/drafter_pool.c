@@ -30,10 +30,14 @@ void drafting_lend(DrafterPool *pool, Drafting *d, int n_past) {
   d->n_told = n_past;
 }
 
+void drafting_forget(Drafting *d) {
+  d->guesses.n = d->n_right = 0;
+}
+
 void drafting_return(DrafterPool *pool, Drafting *d) {
   if (d->drafter) pool->idle[pool->n_idle++] = d->drafter;
   d->drafter = NULL;
-  d->guesses.n = d->n_right = 0;
+  drafting_forget(d);
 }
 
 void drafting_cut(Drafting *d, int n_past) {
@@ -59,7 +63,7 @@ bool drafting_judge(Drafting *d, int32_t id) {
   if (right)
     d->n_right++;
   else
-    d->guesses.n = d->n_right = 0;
+    drafting_forget(d);
   return right;
 }
 

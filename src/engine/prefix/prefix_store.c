@@ -67,7 +67,8 @@ typedef struct {
 
 static Walk walk_of(PrefixStore *store, Session *session, const int32_t *ids, int n, PrefixReport *report) {
   const SessionView view = session_view(session);
-  PrefixKind kind = {store->options.key, view.n_layers, view.kv_bytes, view.long_rope, false};
+  PrefixKind kind = {store->options.key, view.text->config->n_layers, view.kv_bytes, view.text->long_rope,
+                     false};
   PrefixKind states = kind;
   states.layer_bytes = view.state_bytes;
   states.state = true;
@@ -280,7 +281,7 @@ static Status load_state(const Walk *walk, Piece *piece, unsigned char *memory, 
 
 /* Restores the store's last recurrent state within the text's first n_held tokens. */
 static Status restore_state(const Walk *walk, unsigned char *memory, int n_held, Error *err) {
-  const int least = session_view(walk->session).n_past;
+  const int least = session_view(walk->session).text->n_past;
   bool good = false;
   for (int most = n_held; !good && most > least;) {
     Piece piece = {.n = 0};
@@ -306,7 +307,7 @@ Status prefix_store_restore(PrefixStore *store, Session *session, const int32_t 
   if (!session_view(session).kv_bytes || !file_is_directory(store->options.directory)) return STATUS_OK;
   TRY(session_rewind(session, ids, n, err));
   const Walk walk = walk_of(store, session, ids, n, report);
-  const int before = session_view(session).n_past;
+  const int before = session_view(session).text->n_past;
   int n_held = before;
   OWNED(mem_release)
   unsigned char *memory = mem_alloc((size_t)store->options.n_threads, walk.room, "cached keys", err);
@@ -518,14 +519,14 @@ static int known_state(const Walk *walk, int n) {
 Status prefix_store_save(PrefixStore *store, Session *session, int n, PrefixReport *report, Error *err) {
   *report = (PrefixReport){0};
   const SessionView view = session_view(session);
-  if (n < PREFIX_MIN_TOKENS || n > view.n_past || !view.kv_bytes) return STATUS_OK;
+  if (n < PREFIX_MIN_TOKENS || n > view.text->n_past || !view.kv_bytes) return STATUS_OK;
   if (view.state_bytes) { /* without a state, later keys and values have no use */
     const int slot = kept_states_find(view.kept, n);
     if (slot < 0) return STATUS_OK;
     n = view.kept->pos[slot];
   }
   TRY(private_directory(store->options.directory, err));
-  Walk walk = walk_of(store, session, view.ids, n, report);
+  Walk walk = walk_of(store, session, view.text->ids, n, report);
   int start;
   uint64_t before;
   const int known = find_known(&walk, &start, &before), reusable = known_state(&walk, known);

@@ -203,7 +203,7 @@ static const char *fill_to(size_t used) {
   Status status;
   const char *said = send(message_for(used), &status, NULL);
   assert_int_equal(status, STATUS_OK);
-  assert_int_equal(session_view(engine_session(d.assistant.engine)).n_past, used);
+  assert_int_equal(session_view(engine_session(d.assistant.engine)).text->n_past, used);
   conversation_truncate(&d.conversation, 0);
   return said;
 }

@@ -393,8 +393,8 @@ TEST(a_lone_call_reuses_what_it_would_compute_itself) {
     assert_int_equal(got.result.status, STATUS_OK);
     if (got.result.n_reused != common)
       fail_msg("%d: %d of %d, expected %d", i, got.result.n_reused, n, common);
-    n_held = session_view(engine_session(assistant.engine)).n_past;
-    memcpy(held, session_view(engine_session(assistant.engine)).ids, (size_t)n_held * sizeof *held);
+    n_held = session_view(engine_session(assistant.engine)).text->n_past;
+    memcpy(held, session_view(engine_session(assistant.engine)).text->ids, (size_t)n_held * sizeof *held);
   }
   end();
   engine_close(assistant.engine);

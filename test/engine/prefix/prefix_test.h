@@ -67,8 +67,8 @@ static inline void assert_holds(Session *session, const int32_t *ids, int n) {
   static int32_t copy[CONTEXT];
   int32_t *const cache[FAKE_LAYERS] = {copy, copy, copy};
   float got[FAKE_VOCAB], want[FAKE_VOCAB];
-  assert_int_equal(session_view(session).n_past, n);
-  assert_memory_equal(session_view(session).ids, ids, (size_t)n * sizeof *ids);
+  assert_int_equal(session_view(session).text->n_past, n);
+  assert_memory_equal(session_view(session).text->ids, ids, (size_t)n * sizeof *ids);
   assert_int_equal(session_logits(session, got, NULL), STATUS_OK);
   memcpy(copy, ids, (size_t)n * sizeof *ids);
   fake_row(cache, n, want);

@@ -133,7 +133,7 @@ TEST_IN_DIRECTORY(a_session_goes_on_from_what_it_holds) {
   assert_int_equal(session_sync(session, other, 900, NULL, NULL, NULL), STATUS_OK);
   assert_int_equal(prefix_store_restore(store, session, other, 900, &report, NULL), STATUS_OK);
   assert_int_equal(report.n_tokens, 0);
-  assert_int_equal(session_view(session).n_past, 899);
+  assert_int_equal(session_view(session).text->n_past, 899);
   assert_int_equal(session_sync(session, other, 900, NULL, NULL, NULL), STATUS_OK);
   assert_holds(session, other, 900);
   session_close(session);
@@ -529,7 +529,7 @@ TEST_IN_DIRECTORY(a_failing_device_leaves_the_session_whole) {
   fake.no_writes = true;
   assert_int_equal(prefix_store_restore(store, session, ids, 800, &report, &err), STATUS_FAILED);
   assert_string_equal(err.text, "the device is gone");
-  assert_int_equal(session_view(session).n_past, 100);
+  assert_int_equal(session_view(session).text->n_past, 100);
   assert_int_equal(session_sync(session, ids, 800, NULL, NULL, NULL), STATUS_OK);
   assert_holds(session, ids, 800);
   session_close(session);
