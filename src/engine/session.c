@@ -507,8 +507,8 @@ static Status save_before_guesses(Session *s, Error *err) {
 }
 
 /* Computes ids[n_past .. n_ids) in one step, with guesses after them. After wrong guesses the recurrent state
- * is the one before these guesses. The step then computes the tokens from there again, if they fit, and has no
- * guesses. */
+ * is the one before these guesses. The step then computes the tokens from there again, if they fit, and has
+ * no guesses. */
 static Status decode_step(Session *s, int n_more, Error *err) {
   Timeline *t = &s->text;
   const int n_past = t->n_past, n = t->n_ids;

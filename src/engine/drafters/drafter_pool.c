@@ -1,4 +1,4 @@
-/* drafter_pool.c - see drafter_pool.h.   Called by: session.c, batch.c. */
+/* drafter_pool.c - see drafter_pool.h.   Called by: session.c, batch.c, timeline.c. */
 #include "engine/drafters/drafter_pool.h"
 
 #include <stdlib.h>
