@@ -23,8 +23,8 @@
 typedef struct {
   int slot; /* the backend's number of the sequence */
   Running run;
-  /* text.ids: [n_ctx + 1], since one token after n_ctx computed ones may be only scored. text.logits_row: at
-   * first the sequence's first row of logits in this step. */
+  /* text.ids: [n_ctx + 1], since one token after n_ctx computed ones may be only scored, or wait for the sink
+   * (RUN_LAST). text.logits_row: at first the sequence's first row of logits in this step. */
   Timeline text;
   int32_t *pages; /* [n_table] the first n_pages in use */
   int n_pages;
@@ -651,8 +651,11 @@ static Status take_results(Batch *b, const EngineJob *job, Sequence *s, Error *e
 
 /* Takes the results of a step. */
 static Status take_step(Batch *b, const EngineJob *job, Error *err) {
-  for (int i = 0; i < b->n_active; i++) TRY(take_results(b, job, b->active[i], err));
-  return end_sequences(b, job, err);
+  Status status = STATUS_OK;
+  for (int i = 0; i < b->n_active && !status; i++) status = take_results(b, job, b->active[i], err);
+  const Status ended =
+      end_sequences(b, job, status ? NULL : err); /* also those that ended before a failure */
+  return status ? status : ended;
 }
 
 /* Waits for the picks of the previous step, if they are still to come, and puts them in the places of the

@@ -61,25 +61,26 @@ static Status hold_base(One *o, Error *err) {
 
 /* --- the prompt */
 
-/* True if the session has scored another continuation of this prompt for this owner, and still has the logits
- * of the prompt's last token. */
+/* True if the session, which has scored a continuation, has the logits of this prompt's last token: that was
+ * the prompt, and this owner's. */
 static bool is_scored_again(const One *o) {
-  return o->scored && o->run.request.n_scored > 0 && o->owner == o->run.request.owner &&
+  return o->run.request.n_scored > 0 && o->owner == o->run.request.owner &&
          session_view(o->session).text->n_past == n_prompt(o) && holds(o->session, o->ids, n_prompt(o));
 }
 
 static Status begin(One *o, Error *err) {
   const EngineRequest *r = &o->run.request;
   const int n = n_prompt(o);
+  const bool has_scored = o->scored;
+  o->scored = false;
   session_take_guesses(o->session);
   if (!r->ids) return STATUS_OK;
   session_limit(o->session, r->n_ctx);
   TRY(request_check(r, o->n_ctx, session_view(o->session).text->config, err));
   memcpy(o->ids, r->ids, (size_t)r->n_ids * sizeof *r->ids);
   if (r->sampler) TRY(sampler_set(session_sampler(o->session), r->sampler, err));
-  const bool again = is_scored_again(o);
+  const bool again = has_scored && is_scored_again(o);
   session_watch(o->session, watch, o);
-  o->scored = false;
   o->first = o->run.result.n_reused = n;
   if (again) return STATUS_OK;
   TRY(hold_base(o, err));
@@ -204,6 +205,12 @@ void one_drop(One *o) {
   if (o->run.state != RUN_ENDED) leave(o, NULL);
 }
 
+/* The run ends with this failure, the request without a result. */
+static Status give_up(One *o, Status status, const char *why, Error *err) {
+  leave(o, NULL);
+  return error_set(err, status, "%s", why);
+}
+
 static Status end(One *o, Error *err) {
   EngineResult *result = &o->run.result;
   result->generated.guesses = session_take_guesses(o->session);
@@ -218,14 +225,14 @@ static Status end(One *o, Error *err) {
  * request gets no result. Otherwise STATUS_INTERRUPTED means: a search for a mask or a prefill noticed the
  * request's own flag. The request then ends without a failure. */
 static Status take_status(One *o, Status status, Error *err) {
-  if (o->job->interrupted && is_interrupted(o)) return error_set(err, STATUS_INTERRUPTED, "interrupted");
+  if (o->job->interrupted && is_interrupted(o)) return give_up(o, STATUS_INTERRUPTED, "interrupted", err);
   if (status == STATUS_INTERRUPTED) {
     o->run.result.generated.reason = FINISH_INTERRUPTED;
     status = STATUS_OK;
     o->run.state = RUN_ENDED;
   }
   if (status && status != STATUS_USAGE && !o->run.result.status)
-    return error_set(err, status, "%s", o->run.result.error.text);
+    return give_up(o, status, o->run.result.error.text, err);
   o->run.result.status = status;
   return o->run.state == RUN_ENDED || status ? end(o, err) : STATUS_OK;
 }

@@ -653,10 +653,22 @@ static Status start_remotely(Assistant *a, size_t n_prompt, int n, bool *fits, E
   return STATUS_OK;
 }
 
+/* True if a process keeps the model with a context that -c has made too short for many prompts. Somebody has
+ * started it for other calls, and a process with a longer context would take its place. */
+static bool is_kept_shorter(const Assistant *a) {
+  Remote *other = NULL;
+  bool silent;
+  Error unused;
+  if (needed_context(a) != WHOLE_CONTEXT) return false;
+  keep_find(a->flags, a->model, 0, -1, &other, &silent, &unused);
+  remote_close(other);
+  return other != NULL;
+}
+
 /* Starts a process that keeps the model, if --keep asks for one. If that fails, this process computes. */
 static Status start_keeping(Assistant *a, Error *err) {
   Error reason = {{0}};
-  if (a->keep_seconds <= 0 || a->model->dummy) return STATUS_OK;
+  if (a->keep_seconds <= 0 || a->model->dummy || is_kept_shorter(a)) return STATUS_OK;
   Status status =
       keep_start(a->flags, &a->place, a->model, needed_context(a), a->keep_seconds, &a->remote, &reason);
   if (status == STATUS_INTERRUPTED) return error_set(err, status, "interrupted");

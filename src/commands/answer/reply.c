@@ -300,8 +300,8 @@ Status reply_end(Reply *reply, const IdList *prompt, const AnswerResult *result,
 
 void reply_release(Reply *reply) {
   spinner_end(&reply->spinner);
-  /* The reason for which an answer failed in its middle stands on a line of its own. */
-  if (reply->show.begun && !reply->show.ends_line) show_end(&reply->show, NULL);
+  /* On a terminal the reason for which an answer failed in its middle stands on a line of its own. */
+  if (reply->show.terminal && reply->show.begun && !reply->show.ends_line) show_end(&reply->show, NULL);
   if (reply->flags && reply->file >= 0) close(reply->file);
   show_release(&reply->show);
   answer_text_release(&reply->answer);

@@ -41,7 +41,8 @@ bool chat_is_interactive(void) {
 
 /* Reports a failure that an interactive user can do something about; the chat then continues. */
 static Status report_and_go_on(const Dialogue *d, Status status, const Error *err) {
-  if (!d->interactive || (status != STATUS_USAGE && status != STATUS_FAILED)) return status;
+  if (!d->interactive || (status != STATUS_USAGE && status != STATUS_FAILED && status != STATUS_CUT_SHORT))
+    return status;
   dialogue_say(d, "%s", err->text);
   return STATUS_OK;
 }
@@ -67,12 +68,14 @@ static Status take_input(Dialogue *d, const Buffer *text, LineResult result, Err
   ChatLine line = {.word = WORD_TEXT};
   if (result == LINE_ENTERED) line = chat_parse(text->data, text->size);
   if (line.word == WORD_TEXT) {
+    const size_t before = d->conversation.count;
     const Status status = dialogue_send(d, text->data, text->size, err);
     /* A later answer may find a way through its form, or another process than the lost one. */
     const bool broke_off =
         status == STATUS_CUT_SHORT || (status == STATUS_FAILED && assistant_is_lost(&d->assistant));
     if (broke_off && d->interactive) {
-      dialogue_say(d, "%s: the message is taken back", err->text);
+      dialogue_say(d, "%s: %s taken back", err->text,
+                   d->conversation.count == before ? "the message is" : "the tools' results are");
       return STATUS_OK;
     }
     return status == STATUS_USAGE ? report_and_go_on(d, status, err)

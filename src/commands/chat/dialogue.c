@@ -334,7 +334,7 @@ static Status generate_answer(Dialogue *d, const IdList *prompt, Error *err) {
   spinner_end(&d->spinner);
   if (status == STATUS_OK)
     status = show_end(&d->show, err);
-  else if (d->show.begun)
+  else if (d->show.terminal && d->show.begun)
     show_end(&d->show, NULL); /* what follows stands on a line of its own */
   if (status == STATUS_OK) status = hold(d, &d->answer.ids, err);
   d->weights_changed = assistant_check_weights(&d->assistant, err) != STATUS_OK;

@@ -84,6 +84,17 @@ def test_a_shorter_context_than_a_call_needs_is_not_used(keeper, arguments):
     assert process.wait() == 0
 
 
+def test_many_prompts_leave_a_process_with_a_shorter_context_alone(keeper):
+    """With --keep, too: a process of their own would take its name, and it would end."""
+    process = keeper.hold("-c", 20)
+    for _ in range(2):
+        done = keeper.ask("--map", "-", "-n", "3", "--temp", "0", "--keep", "30s", input=b"dog\ncat\n")
+        assert done.returncode == 0 and not done.stderr
+    assert [one["pid"] for one in keeper.list()] == [process.pid]
+    process.terminate()
+    assert process.wait() == 0
+
+
 @pytest.fixture
 def short_template(tmp_path):
     """A chat template of few tokens: miniatures have a context of 128."""
