@@ -358,6 +358,32 @@ TEST(a_failure_is_told_and_leaves_nothing_on_its_way) {
   session_close(session);
 }
 
+static Status stop_with_the_job(void *user, int32_t id, TokenReply *reply, Error *err) {
+  (void)id, (void)err;
+  *(int *)user = 1;
+  reply->stop = true;
+  return STATUS_OK;
+}
+
+/* The answer ends in the step in which its job is interrupted: without a result, and with nothing on its
+ * way. */
+TEST(an_answer_that_ends_as_its_job_is_interrupted_leaves_the_session) {
+  for (int ahead = 0; ahead < 2; ahead++) {
+    int interrupted = 0;
+    One one = {.session = open_prompt(both[ahead], &model, &greedy)};
+    const EngineJob job = {.interrupted = &interrupted};
+    const EngineRequest request = {
+        .generate = {.max_tokens = -1}, .sink = stop_with_the_job, .user = &interrupted};
+    Error err;
+    bool idle;
+    assert_int_equal(one_begin(&one, &job, &request, &err), STATUS_OK);
+    assert_int_equal(one_step(&one, &job, &idle, &err), STATUS_INTERRUPTED);
+    one_drop(&one);
+    assert_int_equal(session_view(one.session).n_in_flight, 0);
+    session_close(one.session);
+  }
+}
+
 /* Forces three tokens after the model's first one, and another two once one of the three was handed out. */
 static Status change_its_mind(void *user, int32_t id, TokenReply *reply, Error *err) {
   (void)err;
