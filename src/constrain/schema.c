@@ -238,9 +238,15 @@ static Status compile_all(SchemaSet *set, Error *err) {
 /* Refuses the object around a schema that OpenAI's response_format has: none of its members is a keyword, so
  * any JSON would fit it. */
 static Status check_is_bare(const Json *tree, Error *err) {
-  if (!json_is_object(json_member(tree, "schema")) || !json_is_string(json_member(tree, "name")) ||
-      json_member(tree, "type") || json_member(tree, "properties"))
+  static const char *const around[] = {"name", "schema", "strict", "description"};
+  if (!json_is_object(json_member(tree, "schema")) || !json_is_string(json_member(tree, "name")))
     return STATUS_OK;
+  for (const Json *member = json_first(tree); member; member = json_next(member)) {
+    bool known = false;
+    for (size_t i = 0; i < sizeof around / sizeof *around; i++)
+      known = known || strcmp(json_key(member), around[i]) == 0;
+    if (!known) return STATUS_OK;
+  }
   return error_set(err, STATUS_USAGE,
                    "this is a name with a schema, as in OpenAI's response_format: the schema is its member "
                    "\"schema\" (jq .schema)");

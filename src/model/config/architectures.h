@@ -231,7 +231,7 @@ struct Architecture {
     const ExpertNames *names; /* NULL: the architecture has no experts */
     ExpertLayers layers;
     double sum_plus;
-    IntMember dense; /* the number of first layers without experts; not used with mlp_only_layers */
+    IntMember dense; /* the number of first layers without experts; not used where config.json lists them */
     /* The shared expert's width: the member shared_width, or `width` times the member shared_count; with
      * OWN_NORMS the MLP's width. */
     IntMember shared_width, shared_count;

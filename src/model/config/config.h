@@ -173,7 +173,8 @@ typedef struct {
   const char *router;                /* "mlp.gate" */
   const char *each;                  /* "mlp.experts" */
   const char *own[N_EXPERT_LINEARS]; /* an expert's: "gate_proj" */
-  /* All experts': "mlp.experts.gate_up_proj"; NULL: the tensor before has this linear layer's rows, too. */
+  /* All experts': "mlp.experts.gate_up_proj"; NULL: the tensor before has this linear layer's rows, too (not
+   * for the first one). */
   const char *all[N_EXPERT_LINEARS];
   /* The shared expert's: "mlp.shared_expert.gate_proj"; NULL: those of the MLP in layers without experts. */
   const char *shared[N_EXPERT_LINEARS];

@@ -65,8 +65,8 @@ Status reader_expect_bool(const ConfigReader *r, const char *key, bool expected)
   bool found;
   TRY(reader_bool(r, key, expected, &found));
   if (found == expected) return STATUS_OK;
-  return reader_refuse(r, "%s is %s, which is not supported, expected %s", key, found ? "true" : "false",
-                       expected ? "true" : "false");
+  return reader_refuse(r, "%s is %s, which is not supported, expected %s", reader_key(r, key),
+                       found ? "true" : "false", expected ? "true" : "false");
 }
 
 Status reader_string(const ConfigReader *r, const char *key, const char **out) {
@@ -93,7 +93,8 @@ Status reader_choice(const ConfigReader *r, const char *key, const char *const *
   for (*which = name ? 0 : usual; name && names[*which]; ++*which)
     if (strcmp(name, names[*which]) == 0) return STATUS_OK;
   return !name ? STATUS_OK
-               : reader_refuse(r, "%s %.60s is not supported, expected %s", key, name, listing(names, known));
+               : reader_refuse(r, "%s %.60s is not supported, expected %s", reader_key(r, key), name,
+                               listing(names, known));
 }
 
 Status reader_list(const ConfigReader *r, const char *key, const Json *list, int n, const char *what) {

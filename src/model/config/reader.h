@@ -16,7 +16,7 @@ typedef struct {
 typedef struct ConfigReader {
   char name[1024];         /* the file's name, or "FILE: MEMBER", for messages */
   const Json *object;      /* NULL: all members are absent */
-  const MemberName *names; /* in all functions below `key` is a usual name; ends with one of NULL; or NULL */
+  const MemberName *names; /* ends with a usual name of NULL; or NULL */
   Error *err;
 } ConfigReader;
 
@@ -33,8 +33,9 @@ Status reader_object(const ConfigReader *r, const char *key, ConfigReader *membe
 Status __attribute__((format(printf, 2, 3))) reader_refuse(const ConfigReader *r, const char *format, ...);
 Status reader_expected(const ConfigReader *r, const char *key, const Json *value, const char *expected);
 
-/* Typed members. An absent or null member gives `fallback`, which is not checked. Another type, or a number
- * out of [low, high], is refused. */
+/* Typed members; here and in reader_choice(), reader_names_of_layers() and reader_is_null() `key` is a usual
+ * name, elsewhere the one in the file. An absent or null member gives `fallback`, which is not checked.
+ * Another type, or a number out of [low, high], is refused. */
 Status reader_int(const ConfigReader *r, const char *key, int64_t low, int64_t high, int fallback, int *out);
 Status reader_int64(const ConfigReader *r, const char *key, int64_t fallback, int64_t *out); /* of any size */
 Status reader_double(const ConfigReader *r, const char *key, double low, double high, double fallback,
