@@ -167,8 +167,10 @@ static Status compute_token(One *o, Error *err) {
   int32_t id;
   bool decoded = false;
   const int left = options->max_tokens < 0 ? -1 : options->max_tokens - n_generated;
-  if (left == 0) o->run.state = RUN_ENDED;
-  if (left == 0) return STATUS_OK;
+  if (left == 0) {
+    o->run.state = RUN_ENDED;
+    return STATUS_OK;
+  }
   if (o->run.n_forced > 0 && session_view(o->session).n_in_flight) TRY(session_drain(o->session, err));
   TRY(decode_held(o, err));
   const bool is_forced = running_forced(&o->run, &id);

@@ -159,9 +159,11 @@ static Status find_missing(const char *snapshot, char **missing, Error *err) {
   Error reason;
   *missing = NULL;
   TRY(has_file(snapshot, "config.json", &has, err));
-  TRY(is_downloading(snapshot, &downloading, err));
-  if (!has && !downloading && weight_files_refuse(snapshot, true, &reason) != STATUS_OK) return STATUS_OK;
-  if (!has) return path_print(missing, err, "config.json");
+  if (!has) {
+    TRY(is_downloading(snapshot, &downloading, err));
+    if (!downloading && weight_files_refuse(snapshot, true, &reason) != STATUS_OK) return STATUS_OK;
+    return path_print(missing, err, "config.json");
+  }
   TRY(has_file(snapshot, single, &has, err));
   if (has) return STATUS_OK;
   TRY(has_file(snapshot, index_name, &has_index, err));
@@ -169,6 +171,7 @@ static Status find_missing(const char *snapshot, char **missing, Error *err) {
     OWNED(mem_release) char *index = path_join(snapshot, index_name, err);
     return index ? missing_shard(snapshot, index, missing, err) : STATUS_FAILED;
   }
+  TRY(is_downloading(snapshot, &downloading, err));
   return downloading ? path_print(missing, err, "%s", single) : STATUS_OK;
 }
 

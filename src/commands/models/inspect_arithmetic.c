@@ -41,10 +41,7 @@ static bool has_layers(const ModelConfig *config, LayerRope rope) {
 }
 
 bool inspect_has_rope(const ModelConfig *config) {
-  for (int i = 0; i < config->n_layers; i++)
-    if (config_layer(config, i).kind == LAYER_ATTENTION && config_layer(config, i).rope != ROPE_NONE)
-      return true;
-  return false;
+  return has_layers(config, ROPE_GLOBAL) || has_layers(config, ROPE_LOCAL);
 }
 
 static Status print_other_ropes(Buffer *out, const ModelConfig *config, Error *err) {

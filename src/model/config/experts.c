@@ -84,7 +84,8 @@ static Status parse_width(const ConfigReader *r, const Architecture *arch, int *
   if (!arch->experts.names->two_kinds || !json_is_array(list))
     return reader_int(r, key, 1, MAX_INTERMEDIATE, arch->experts.width, width);
   if (!json_int64(json_first(list), &first) || first < 1 || first > MAX_INTERMEDIATE)
-    return reader_refuse(r, "%s begins with no width, expected 1 to %d", key, MAX_INTERMEDIATE);
+    return reader_refuse(r, "%s begins with no width, expected 1 to %d", reader_key(r, key),
+                         MAX_INTERMEDIATE);
   *width = (int)first;
   return STATUS_OK;
 }
