@@ -63,7 +63,9 @@ def test_many_at_once_bring_their_guesses_along(run, root, stories):
                   ["--draft", stories, "--parallel", 2]):
         found = answers(*flags)
         assert [one["ids"] for one in found] == [one["ids"] for one in plain]
-        assert all(one["usage"]["guessed_tokens"] > 0 for one in found) or "--draft" in flags
+        # The first text that repeats is guessed by the costs as they are given; later ones by measured times, which
+        # on a busy machine may say that guesses do not pay.
+        assert any(one["usage"]["guessed_tokens"] > 0 for one in found) or "--draft" in flags
     hybrid = root / "test" / "data" / "miniatures" / "qwen3_5-awq"
     flags = ["-m", hybrid, "--raw", "-n", 4, "--draft", hybrid, "--map", "-", "--parallel"]
     refused = run(*flags, 2, input=b"A\n")
