@@ -168,11 +168,11 @@ typedef struct {
   int head_dim; /* of index queries and keys: at least the rope's rotary_dim, at most the layers' head_dim */
 } IndexerConfig;
 
-/* How a layer of LAYER_DELTA changes its state. RULE_GATED_DELTA: the gated delta rule. With RULE_KIMI (Kimi
- * Team, arXiv:2510.26692) each dimension of a key has a decay of its own, made of its own a and dt_bias.
+/* How a layer of LAYER_DELTA changes its state. RULE_GATED_DELTA: the gated delta rule. With RULE_CHANNELS
+ * (Kimi Team, arXiv:2510.26692) each dimension of a key has a decay, made of its own a and dt_bias.
  * RULE_MAMBA2 (Dao and Gu, arXiv:2405.21060) adds to the state without first subtracting the state's value
  * for k. Mamba-2's C, B and x are q, k and v. */
-typedef enum { RULE_GATED_DELTA, RULE_KIMI, RULE_MAMBA2 } StateRule;
+typedef enum { RULE_GATED_DELTA, RULE_CHANNELS, RULE_MAMBA2 } StateRule;
 
 /* How the matrices of q, k and v are stored. DELTA_AS_ONE: as one, delta_qkv. DELTA_APART: apart; delta_qkv
  * is the matrix of q. DELTA_INTERLEAVED (Qwen3-Next, before model_prepare()): there are no matrices z and a.
@@ -189,8 +189,8 @@ typedef struct {
   int conv;               /* taps of the convolution: 1 .. MAX_CONV_TAPS */
   DeltaForm form;
   StateRule rule;
-  /* With RULE_KIMI (Ling 3.0): ln of a decay is log_bound * sigmoid(exp(a_log) * (a + dt_bias)). If log_bound
-   * is 0, ln of a decay is -exp(a_log) * softplus(a + dt_bias), as with RULE_GATED_DELTA. */
+  /* With RULE_CHANNELS: ln of a decay is log_bound * sigmoid(exp(a_log) * (a + dt_bias)). If log_bound is 0,
+   * ln of a decay is -exp(a_log) * softplus(a + dt_bias), as with RULE_GATED_DELTA. */
   double log_bound;
   int gate_rank;     /* a and z are each made by two matrices, with this size between them; 0: by one */
   bool doubles_beta; /* beta is 2 sigmoid(b), not sigmoid(b) (Olmo Hybrid) */
@@ -225,9 +225,9 @@ static inline DeltaPlaces delta_places(const DeltaConfig *delta) {
   return delta->rule == RULE_MAMBA2 ? mamba : places;
 }
 
-/* The number of a token's decays: one for each value head; with RULE_KIMI key_dim for each value head. */
+/* The number of a token's decays: one for each value head; with RULE_CHANNELS key_dim for each value head. */
 static inline int delta_decays(const DeltaConfig *delta) {
-  return delta->n_value_heads * (delta->rule == RULE_KIMI ? delta->key_dim : 1);
+  return delta->n_value_heads * (delta->rule == RULE_CHANNELS ? delta->key_dim : 1);
 }
 
 /* How many numbers of a token's output are normalised together: those of a head, or with RULE_MAMBA2 those of

@@ -260,8 +260,8 @@ Holding layer_linear_held(const ModelConfig *config, int which) {
   const bool of_delta = which == LAYER_DELTA_A || which == LAYER_DELTA_Z;
   if (of_delta ? config->delta.gate_rank > 0 : which == LAYER_Q && config->latent.q_rank > 0)
     return HELD_ALONE;
-  return which == LAYER_DELTA_A && config->delta.rule == RULE_KIMI ? HELD_DELTA_END
-                                                                   : linears[row_of_linear(which)].held;
+  return which == LAYER_DELTA_A && config->delta.rule == RULE_CHANNELS ? HELD_DELTA_END
+                                                                       : linears[row_of_linear(which)].held;
 }
 
 bool layer_linear_is_rounded(int which) {

@@ -17,8 +17,7 @@ Linear *layer_linear(const ModelLayer *layer, int which);
 const char *layer_linear_name(int which); /* "self_attn.q_proj"; PRECOND which < N_LAYER_LINEARS */
 const char *layer_vector_name(int which); /* "input_layernorm" */
 
-const char *
-layers_name(const ModelConfig *config); /* "layers", or the name that the model has in its place */
+const char *layers_name(const ModelConfig *config); /* "layers", or the model's own name for them */
 
 /* out[size] = the full name of a part of a layer, "model.layers.3.self_attn.q_proj": the prefix `body`
  * ("model."), then the layer's number, then the part's name. config.names.block, .attention and .delta
@@ -133,7 +132,7 @@ typedef enum {
   HELD_EXPERTS,   /* DeviceLayer.experts; all linear layers of experts */
 } Holding;
 /* The value in tensors.def, with two exceptions. HELD_ALONE: the matrix multiplies the output of another one
- * (z and a of the delta rule with a gate_rank, q with a q_rank). HELD_DELTA_END: delta_a with RULE_KIMI. */
+ * (z and a of the delta rule with a gate_rank, q with a q_rank). HELD_DELTA_END: delta_a by channel. */
 Holding layer_linear_held(const ModelConfig *config, int which);
 
 /* True if `auk quantize` rounds this kind of linear layer. */

@@ -18,12 +18,12 @@ typedef enum {
   EAGLE,       /* drafters: EAGLE-3 */
   EAGLE_WHOLE, /* those with STATES_NORM_WHOLE */
   MTP,
-  ASSISTANT, /* Gemma 4's */
+  ASSISTANT, /* DRAFT_ASSISTANT */
   AROUND,    /* own->norms is NORM_AROUND */
   QUERY_LATENT,
   INTERLEAVED, /* delta.form is DELTA_INTERLEAVED */
   APART,       /* DELTA_APART, in LAYER_DELTA */
-  KIMI,        /* delta.rule is RULE_KIMI */
+  BY_CHANNEL,  /* delta.rule is RULE_CHANNELS */
   LOW_RANK,    /* delta has a gate_rank */
   FUSED_DELTA, /* the delta rule's matrices are one */
 } When;
@@ -47,7 +47,7 @@ static bool is(const ModelConfig *config, const LayerConfig *own, When when) {
   case INTERLEAVED: return delta->form == DELTA_INTERLEAVED;
   case FUSED_DELTA: return config->fused == FUSES_DELTA;
   case APART: return delta->form == DELTA_APART && own->kind == LAYER_DELTA;
-  case KIMI: return delta->rule == RULE_KIMI;
+  case BY_CHANNEL: return delta->rule == RULE_CHANNELS;
   case LOW_RANK: return delta->gate_rank > 0;
   }
   return false;
@@ -100,7 +100,7 @@ static const NameRow other_linears[] = { /* a tensor's first row whose condition
   { LAYER_DELTA_B,   APART,            0, "linear_attn.b_proj"       },
   { LAYER_DELTA_B,   INTERLEAVED,      0, "linear_attn.in_proj_ba"   },
   { LAYER_DELTA_A,   LOW_RANK,         0, "linear_attn.f_b_proj"     },
-  { LAYER_DELTA_A,   KIMI,             0, "linear_attn.f_proj"       },
+  { LAYER_DELTA_A,   BY_CHANNEL,       0, "linear_attn.f_proj"       },
   { LAYER_DELTA_A,   APART,            0, "linear_attn.a_proj"       },
 };
 static const NameRow other_vectors[] = {

@@ -32,10 +32,10 @@ static const DeltaConfig sizes[] = {{SIZES(1, 1, 1, 1, 1)},
                                     {SIZES(1, 1, 1, 1, 1), MAMBA},
                                     {SIZES(2, 6, 12, 20, 3), MAMBA},
                                     {SIZES(2, 4, 12, 20, 4), .doubles_beta = true, .norm_eps = 1e-3},
-                                    {SIZES(2, 2, 20, 20, 3), .rule = RULE_KIMI, .gate_is_sigmoid = true},
-                                    {SIZES(2, 4, 12, 70, 2), .rule = RULE_KIMI, .gate_rank = 5},
-                                    {SIZES(1, 1, 6, 6, 4), .rule = RULE_KIMI, .log_bound = -2},
-                                    {SIZES(1, 2, 8, 8, 4), .rule = RULE_KIMI, .doubles_beta = true},
+                                    {SIZES(2, 2, 20, 20, 3), .rule = RULE_CHANNELS, .gate_is_sigmoid = true},
+                                    {SIZES(2, 4, 12, 70, 2), .rule = RULE_CHANNELS, .gate_rank = 5},
+                                    {SIZES(1, 1, 6, 6, 4), .rule = RULE_CHANNELS, .log_bound = -2},
+                                    {SIZES(1, 2, 8, 8, 4), .rule = RULE_CHANNELS, .doubles_beta = true},
                                     {SIZES(1, 4, 128, 64, 4), MAMBA},
                                     {SIZES(2, 4, 12, 20, 3), MAMBA_SCALED(0.5, 1.5, 0.75)},
                                     {SIZES(2, 4, 12, 20, 3), MAMBA_SCALED(1.5, 0.5, 0.25), .no_norm = true}};
@@ -154,7 +154,7 @@ static void unit(double *x, int n, double scale) {
   for (int i = 0; i < n; i++) x[i] *= scale / sqrt(squares);
 }
 
-/* The decay of a number of a value head's key (RULE_KIMI), or of the head, for its a and dt_bias. */
+/* The decay of a number of a value head's key (RULE_CHANNELS), or of the head, for its a and dt_bias. */
 static double exact_decay(const DeltaConfig *c, double a_log, double a, double dt_bias) {
   if (c->log_bound != 0) return exp(c->log_bound / (1 + exp(-exp(a_log) * (a + dt_bias))));
   double step = log1p(exp((c->rule == RULE_MAMBA2 ? c->a_scale : 1) * a + dt_bias));
@@ -249,7 +249,7 @@ static void exact_layer(const World *w, StatesType type, double *out) {
     for (int head = 0; head < c->n_value_heads; head++) {
       const int key_head = head / (c->n_value_heads / c->n_key_heads);
       for (int i = 0; i < c->key_dim; i++) {
-        const int own = c->rule == RULE_KIMI ? head * c->key_dim + i : head;
+        const int own = c->rule == RULE_CHANNELS ? head * c->key_dim + i : head;
         decays[i] =
             exact_decay(c, number(&delta->delta_a_log, head), a[own], number(&delta->delta_dt_bias, own));
       }

@@ -78,11 +78,11 @@ static Text text_of(const DeltaConfig &sizes, int n_tokens, bool alike) {
   t.sizes = sizes, t.n_tokens = n_tokens, t.channels = delta_channels(&sizes);
   t.values = sizes.n_value_heads * sizes.value_dim;
   t.mamba = sizes.rule == RULE_MAMBA2, t.places = delta_places(&sizes);
-  const bool kimi = sizes.rule == RULE_KIMI;
-  t.n_gates = (t.mamba || kimi ? 1 : 2) * sizes.n_value_heads;
+  const bool by_channel = sizes.rule == RULE_CHANNELS;
+  t.n_gates = (t.mamba || by_channel ? 1 : 2) * sizes.n_value_heads;
   t.at_z = t.n_gates + t.channels + 2 * sizes.gate_rank;
-  t.at_a = kimi ? t.at_z + t.values : t.n_gates - sizes.n_value_heads;
-  t.stride = (t.at_z + t.values + (kimi ? delta_decays(&sizes) : 0) + 7) / 8 * 8 + 8;
+  t.at_a = by_channel ? t.at_z + t.values : t.n_gates - sizes.n_value_heads;
+  t.stride = (t.at_z + t.values + (by_channel ? delta_decays(&sizes) : 0) + 7) / 8 * 8 + 8;
   t.rows = random_numbers((size_t)n_tokens * t.stride, -2, 2);
   t.conv = random_numbers((size_t)t.channels * sizes.conv, -0.7f, 0.7f);
   t.a_log = random_numbers((size_t)sizes.n_value_heads, 0, 1);
@@ -163,11 +163,11 @@ static Gates gates_of(const Text &t, int token, int head) {
   return {-exp((double)t.a_log[head]) * log1p(exp(step)), most / (1 + exp(-(double)row[head]))};
 }
 
-/* The decays of the numbers of a head's key at a token, all the same but with RULE_KIMI. */
+/* The decays of the numbers of a head's key at a token, all the same but with RULE_CHANNELS. */
 static Row decays_of(const Text &t, int token, int head, double log_decay) {
   const DeltaConfig &s = t.sizes;
   Row decays((size_t)s.key_dim, exp(log_decay));
-  for (int i = 0; s.rule == RULE_KIMI && i < s.key_dim; i++) {
+  for (int i = 0; s.rule == RULE_CHANNELS && i < s.key_dim; i++) {
     const int own = head * s.key_dim + i;
     const double x = (double)t.rows[(size_t)token * t.stride + t.at_a + own] + t.dt_bias[own],
                  rate = exp((double)t.a_log[head]);
@@ -569,8 +569,8 @@ static DeltaConfig doubled(DeltaConfig sizes) {
 }
 
 /* A decay for each number of a key; rank: numbers between the matrices of a gate. */
-static DeltaConfig kimi(DeltaConfig sizes, int rank, double log_bound) {
-  sizes.rule = RULE_KIMI, sizes.gate_is_sigmoid = true;
+static DeltaConfig by_channel(DeltaConfig sizes, int rank, double log_bound) {
+  sizes.rule = RULE_CHANNELS, sizes.gate_is_sigmoid = true;
   sizes.gate_rank = rank, sizes.log_bound = log_bound;
   return sizes;
 }
@@ -592,7 +592,7 @@ static DeltaConfig scaled(DeltaConfig sizes, bool norm) {
 /* States of 16 bits by all families; a text that is divided after a chunk has the same bits. */
 static void check_types(StatesType type, bool few) {
   for (const DeltaConfig &sizes :
-       {DeltaConfig{2, 6, 8, 12, 4}, kimi({3, 3, 20, 20, 3}, 7, 0), mamba(2, 6, 12, 20, 3),
+       {DeltaConfig{2, 6, 8, 12, 4}, by_channel({3, 3, 20, 20, 3}, 7, 0), mamba(2, 6, 12, 20, 3),
         DeltaConfig{1, 2, 128, 128, 4}, mamba(1, 4, 128, 64, 4)})
     for (bool alike : {false, true}) {
       const bool usual = sizes.key_dim == 128, whole = !few || type == STATES_BF16;
@@ -622,7 +622,7 @@ static void check_choice() {
   expect(chosen(1) == DELTA_PLAIN && chosen(9) == DELTA_PLAIN, "the choice", "3 taps", 0, 9, 0);
   rule.sizes = {2, 6, 64, 128, 4};
   expect(chosen(1) == DELTA_PLAIN, "the choice", "keys of 64", 0, 1, 0);
-  rule.sizes = kimi({2, 2, 128, 128, 4}, 0, 0);
+  rule.sizes = by_channel({2, 2, 128, 128, 4}, 0, 0);
   expect(chosen(1) == DELTA_PLAIN, "the choice", "a decay for each number", 0, 1, 0);
   rule.sizes = mamba(2, 8, 128, 64, 4);
   expect(chosen(1) == DELTA_STEP && chosen(9) == DELTA_CHUNKS, "the choice", "Mamba-2", 0, 9, 0);
@@ -635,8 +635,8 @@ int main(int argc, char **argv) {
   check_choice();
   for (const DeltaConfig &sizes :
        {DeltaConfig{1, 1, 1, 1, 1}, DeltaConfig{2, 6, 8, 12, 4}, DeltaConfig{3, 3, 20, 7, 2},
-        DeltaConfig{1, 2, 5, 130, 16}, doubled({2, 2, 96, 192, 4}), kimi({3, 3, 20, 20, 3}, 7, 0),
-        kimi({1, 2, 128, 128, 4}, 0, -3), mamba(1, 1, 1, 1, 1), mamba(2, 6, 12, 20, 3),
+        DeltaConfig{1, 2, 5, 130, 16}, doubled({2, 2, 96, 192, 4}), by_channel({3, 3, 20, 20, 3}, 7, 0),
+        by_channel({1, 2, 128, 128, 4}, 0, -3), mamba(1, 1, 1, 1, 1), mamba(2, 6, 12, 20, 3),
         mamba(1, 6, 128, 64, 4), scaled(mamba(2, 6, 12, 20, 3), true),
         scaled(mamba(2, 6, 12, 20, 3), false)}) {
     Text text = text_of(sizes, few ? 40 : 300, false);
@@ -668,7 +668,7 @@ int main(int argc, char **argv) {
   }
   for (const DeltaConfig &sizes :
        {DeltaConfig{1, 2, 128, 128, 4}, doubled({2, 6, 128, 128, 4}), DeltaConfig{2, 6, 8, 12, 4},
-        DeltaConfig{3, 3, 20, 7, 2}, kimi({3, 3, 20, 20, 3}, 7, 0), mamba(2, 6, 12, 20, 3),
+        DeltaConfig{3, 3, 20, 7, 2}, by_channel({3, 3, 20, 20, 3}, 7, 0), mamba(2, 6, 12, 20, 3),
         mamba(2, 8, 128, 64, 4), scaled(mamba(1, 4, 128, 64, 4), false)})
     for (StatesType type : {STATES_F32, STATES_BF16, STATES_F16}) check_segments(sizes, type, few);
   for (StatesType type : {STATES_BF16, STATES_F16}) check_types(type, few);

@@ -8,8 +8,8 @@
 static bool usual_sizes(const DeltaRule *r) {
   const DeltaConfig *s = &r->sizes;
   const bool mamba = s->rule == RULE_MAMBA2;
-  return s->rule != RULE_KIMI && s->key_dim == 128 && s->value_dim == (mamba ? 64 : 128) && s->conv == 4 &&
-         s->n_value_heads % (mamba ? 4 : 2) == 0 && r->stride % 4 == 0;
+  return s->rule != RULE_CHANNELS && s->key_dim == 128 && s->value_dim == (mamba ? 64 : 128) &&
+         s->conv == 4 && s->n_value_heads % (mamba ? 4 : 2) == 0 && r->stride % 4 == 0;
 }
 
 bool delta_can_run(DeltaFamily family, const DeltaRule *rule, int n_tokens) {
@@ -56,7 +56,8 @@ static DeltaArgs kernel_args(const DeltaRule *r, int n_tokens) {
   args.sigmoid_gate = s->gate_is_sigmoid;
   args.mamba = s->rule == RULE_MAMBA2, args.places = delta_places(s), args.norm_width = delta_norm_width(s);
   args.doubles_beta = s->doubles_beta;
-  args.by_channel = s->rule == RULE_KIMI, args.gate_rank = s->gate_rank, args.log_bound = (float)s->log_bound;
+  args.by_channel = s->rule == RULE_CHANNELS, args.gate_rank = s->gate_rank,
+  args.log_bound = (float)s->log_bound;
   args.z_scale = (float)s->z_scale, args.a_scale = (float)s->a_scale, args.out_scale = (float)s->out_scale;
   args.least_step = (float)s->least_step, args.largest_step = (float)s->largest_step;
   args.conv_bias = r->conv_bias, args.skip = r->skip;

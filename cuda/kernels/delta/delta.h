@@ -9,7 +9,7 @@
  *   plain   any sizes, any number of tokens, token by token; the reference
  * Step and chunks need 4 taps, heads of 128 numbers (Mamba-2: states of 128, heads of 64), an even number of
  * value heads (Mamba-2: a multiple of 4), rows of a multiple of four floats, and one decay for each head (not
- * RULE_KIMI). One more kernel normalises Mamba-2's outputs over all heads of a group. Kernels read the
+ * RULE_CHANNELS). One more kernel normalises Mamba-2's outputs over all heads of a group. Kernels read the
  * position from device memory, so a captured launch serves every step. */
 #pragma once
 
@@ -40,7 +40,7 @@ typedef struct {
   const int *pos;      /* device: position of the first token */
   /* device: fp32 rows of `stride` floats, 16-byte aligned: b and a [n_value_heads], the convolution's
    * channels, z [n_value_heads][value_dim]. The channels of values may be overwritten, with Mamba-2 also z.
-   * With `gates` b and a are not read; Mamba-2 has no b. With RULE_KIMI a row is: b, the channels,
+   * With `gates` b and a are not read; Mamba-2 has no b. With RULE_CHANNELS a row is: b, the channels,
    * 2 gate_rank numbers that are not read, z, and a [n_value_heads][key_dim]. This a is overwritten. */
   float *projections;
   int stride;

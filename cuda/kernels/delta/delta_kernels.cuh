@@ -19,7 +19,7 @@ struct DeltaArgs {
   bool mamba;          /* Mamba-2, which has no b; its a gives the step size (step_of()) */
   bool sigmoid_gate;   /* DeltaConfig.gate_is_sigmoid */
   bool doubles_beta;   /* DeltaConfig.doubles_beta */
-  bool by_channel;     /* RULE_KIMI */
+  bool by_channel;     /* RULE_CHANNELS */
   int gate_rank;       /* this and the next: DeltaConfig's */
   float log_bound;
   float z_scale, a_scale, out_scale; /* DeltaConfig's of Mamba-2 */

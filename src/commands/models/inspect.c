@@ -215,7 +215,7 @@ static Status print_state_layers(Buffer *out, const ModelConfig *config, Error *
                        "convolution of %d%s",
                        config_count_layers(config, LAYER_DELTA, config->n_layers), config->n_layers,
                        delta->n_key_heads, delta->key_dim, delta->n_value_heads, delta->value_dim,
-                       delta->conv, delta->rule == RULE_KIMI ? ", a decay for each number of a key" : "");
+                       delta->conv, delta->rule == RULE_CHANNELS ? ", a decay for each number of a key" : "");
 }
 
 /* Prints how many layers have no MLP, if the others are an MLP alone. */

@@ -163,7 +163,7 @@ static Status put_state_layers(JsonWriter w, const ModelConfig *config) {
   TRY(json_put_int(w, "value_dim", delta->value_dim));
   TRY(json_put_int(w, "conv", delta->conv));
   TRY(json_put_bool(w, "normalised", !delta->no_norm));
-  TRY(json_put_bool(w, "by_channel", delta->rule == RULE_KIMI));
+  TRY(json_put_bool(w, "by_channel", delta->rule == RULE_CHANNELS));
   return json_end(w, "}");
 }
 

@@ -62,7 +62,7 @@ static float *v_of(const DeltaWork *work, int row, int head) {
   return row_of(work, row) + delta_places(work->config).v + (size_t)head * (size_t)work->config->value_dim;
 }
 
-/* For RULE_KIMI: replaces a value head's outputs of `a`, one for each number of a key, by decays. */
+/* For RULE_CHANNELS: replaces a value head's outputs of `a`, one for each number of a key, by decays. */
 static void decay_channels(const DeltaWork *work, int row, int head) {
   const DeltaConfig *config = work->config;
   const size_t first = (size_t)head * (size_t)config->key_dim;
@@ -93,7 +93,7 @@ static void prepare_head(const DeltaWork *work, int row, int key_head) {
   float *decays = decays_of(work, row);
   float *betas = work->state->betas + (size_t)row * (size_t)work->state->plan.delta_heads;
   for (int head = key_head * group; head < (key_head + 1) * group; head++) {
-    if (config->rule == RULE_KIMI) {
+    if (config->rule == RULE_CHANNELS) {
       decay_channels(work, row, head);
       betas[head] = (float)(most / (1 + exp(-(double)betas[head])));
       continue;
@@ -130,7 +130,7 @@ static void round_columns(const DeltaWork *work, uint32_t pos, int head, int fir
 static void run_columns(const DeltaWork *work, SequenceRows part, int row_of_part, int head, int first,
                         int n) {
   const DeltaConfig *config = work->config;
-  const bool kimi = config->rule == RULE_KIMI;
+  const bool by_channel = config->rule == RULE_CHANNELS;
   const int key_head = head / (config->n_value_heads / config->n_key_heads), columns = cpu_padded(n);
   const float skip = work->weights->delta_skip ? work->weights->delta_skip[head] : 0;
   float *heads = cpu_layer_state(work->state, work->layer, part.sequence) + tail_numbers(config);
@@ -143,8 +143,8 @@ static void run_columns(const DeltaWork *work, SequenceRows part, int row_of_par
     const DeltaToken token = {.q = q_of(work, r, key_head),
                               .k = k_of(work, r, key_head),
                               .v = v,
-                              .decay = kimi ? 1 : decays_of(work, r)[head],
-                              .decays = kimi ? decays_of(work, r) + head * config->key_dim : NULL,
+                              .decay = by_channel ? 1 : decays_of(work, r)[head],
+                              .decays = by_channel ? decays_of(work, r) + head * config->key_dim : NULL,
                               .beta = work->state->betas[at],
                               .only_adds = config->rule == RULE_MAMBA2};
     work->state->loaded->kernels->delta_rule(&token, config->key_dim, columns, cells,

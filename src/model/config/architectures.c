@@ -97,7 +97,7 @@ qwen_names        = { "mlp.gate", IN_MLP, SHARED("mlp.shared_expert") },
 #define ROUTED_SCALE(factor) .scale = { "routed_scaling_factor", factor }
 #define HEADS(n_keys, n_values, key, value) \
     .n_key_heads = n_keys, .n_value_heads = n_values, .key_dim = key, .value_dim = value
-#define CHANNELS { .form = DELTA_APART, .rule = RULE_KIMI, .gate_is_sigmoid = true }
+#define CHANNELS { .form = DELTA_APART, .rule = RULE_CHANNELS, .gate_is_sigmoid = true }
 #define MAMBA2 .rule = RULE_MAMBA2, .z_scale = 1, .a_scale = 1, .out_scale = 1, \
                .q_scale = 1, .k_scale = 1, .v_scale = 1
 #define GATED_ATTENTION_AND_DELTA \
@@ -628,7 +628,7 @@ const Architecture architectures[] = {
   { "SarvamMLAForCausalLM", "sarvam_mla", "Sarvam 105B",
     { 262144, 4096, 16384, 32, 64,  0,   0,   4096,      0,      1, 1e-6,   10000 },
     HAS(ATTENTION_BIAS, NEIGHBOURS, MAX_LENGTH, GROUPED), .keys = PUBLISHED_KEYS,
-    .latent = { 512, 0, 128, 64, 128 }, .ropes = ROPES_DEEPSEEK, .other_name = "DeepseekV3ForCausalLM",
+    .latent = { 512, 0, 128, 64, 128 }, .ropes = ROPES_OTHER_YARN, .other_name = "DeepseekV3ForCausalLM",
     .experts = { 128, 8, 2048, SCORE_SIGMOID, RENORMALISE_UNLESS_KEY, &glm_names, EXPERTS_AFTER_FIRST,
                  .sum_plus = 1e-20, FIRST_DENSE(1), N_SHARED(1), ROUTED_SCALE(2.5) } },
   { "AXK1ForCausalLM", "axk1", "A.X-K1",

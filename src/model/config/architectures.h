@@ -32,7 +32,7 @@ typedef enum {
 typedef enum {
   ROPES_USUAL,        /* "linear", "llama3", "yarn", "longrope" and "dynamic" */
   ROPES_MROPE,        /* as ROPES_USUAL, and "mrope", which for text is the plain rope */
-  ROPES_DEEPSEEK,     /* as ROPES_USUAL, and "deepseek_yarn", which is "yarn" (Sarvam) */
+  ROPES_OTHER_YARN,   /* as ROPES_USUAL, and "deepseek_yarn", which is "yarn" (Sarvam) */
   ROPES_XDROPE,       /* as ROPES_USUAL, and "xdrope", which for text is "dynamic" (HunyuanOCR) */
   ROPES_LONG,         /* "longrope" alone, also under the names "su" and "yarn" */
   ROPES_LONG_MSCALES, /* "longrope" alone, with attention factors short_mscale and long_mscale (PhiMoE) */

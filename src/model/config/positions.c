@@ -33,7 +33,7 @@ static Status rope_kind(const ConfigReader *r, const Architecture *arch, RopeKin
   if (arch->ropes == ROPES_LONG && (strcmp(name, "su") == 0 || strcmp(name, "yarn") == 0))
     name = rope_kind_name(ROPE_LONGROPE);
   if (arch->ropes == ROPES_MROPE && strcmp(name, "mrope") == 0) name = rope_kind_name(ROPE_PLAIN);
-  if (arch->ropes == ROPES_DEEPSEEK && strcmp(name, "deepseek_yarn") == 0) name = rope_kind_name(ROPE_YARN);
+  if (arch->ropes == ROPES_OTHER_YARN && strcmp(name, "deepseek_yarn") == 0) name = rope_kind_name(ROPE_YARN);
   if (arch->ropes == ROPES_XDROPE && strcmp(name, "xdrope") == 0) name = rope_kind_name(ROPE_PLAIN);
   /* Without alpha (parse_alpha()) "dynamic" changes only texts longer than max_position_embeddings, which the
    * session refuses. */

@@ -12,9 +12,9 @@
 
 /* Values in config.json of the dense Qwen3 of 2025-04 (huggingface.co/Qwen/Qwen3-8B and its siblings);
  * Qwen3-4B-Instruct-2507 has another theta. */
-#define QWEN3_ROPE_THETA 1000000.0
-#define QWEN3_NORM_EPS   1e-6
-static const char from_qwen3[] = "Qwen3's published value";
+#define PUBLISHED_ROPE_THETA 1000000.0
+#define PUBLISHED_NORM_EPS   1e-6
+static const char from_published[] = "Qwen3's published value";
 
 typedef struct {
   Model *model;
@@ -98,14 +98,14 @@ static void make_config(bool qk_norm, ModelConfig *config) {
   config->gate_scale = config->mlp_scale = 1;
   snprintf(config->architecture, sizeof config->architecture, "%s",
            qk_norm ? "Qwen3ForCausalLM" : "LlamaForCausalLM");
-  config->norm_eps = QWEN3_NORM_EPS;
-  config->rope = (RopeConfig){.kind = ROPE_PLAIN, .theta = QWEN3_ROPE_THETA};
+  config->norm_eps = PUBLISHED_NORM_EPS;
+  config->rope = (RopeConfig){.kind = ROPE_PLAIN, .theta = PUBLISHED_ROPE_THETA};
   config->generation = (GenerationDefaults){.temperature = 1, .top_p = 1, .repetition_penalty = 1};
 }
 
 static Status find_config(const char *path, const char *directory, const ModelConfig *header, bool qk_norm,
                           Model *model, Error *err) {
-  model->theta_source = model->eps_source = qk_norm ? from_qwen3 : NULL;
+  model->theta_source = model->eps_source = qk_norm ? from_published : NULL;
   OWNED(mem_release) char *config_path = path_join(directory, "config.json", err);
   if (!config_path) return STATUS_FAILED;
   if (!file_is_named(config_path)) return make_config(qk_norm, &model->config), STATUS_OK;
@@ -130,7 +130,7 @@ static Status apply_overrides(const ModelOverrides *overrides, Model *model, Err
     model->eps_source = "flag";
   }
   const char *const theta = model->theta_source, *const eps = model->eps_source;
-  model->assumed = !theta || !eps || theta == from_qwen3 || eps == from_qwen3;
+  model->assumed = !theta || !eps || theta == from_published || eps == from_published;
   return STATUS_OK;
 }
 
