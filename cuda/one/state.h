@@ -111,8 +111,8 @@ struct BackendState {
   PicksAhead ahead;
   bool has_best;     /* the last step wrote its best token to device memory (fused_leaves_pick()) */
   bool is_deferred;  /* pick n_enqueued - 1 is left to the next step: greedy, without mask or penalties */
-  int n_wanted;      /* how many of the best logits a single sequence's last pick wanted; 0: all */
-  int n_best;        /* how many of the best logits the last step made (StepCall.n_best); 0: all */
+  int top_asked;     /* how many of the best logits a single sequence's last pick wanted; 0: all */
+  int top_made;      /* how many of the best logits the last step made (StepCall.n_best); 0: all */
   bool logits_apart; /* each GPU has only its own part of the logits (tokens_join_logits()) */
   uint64_t n_enqueued, n_taken;
 

@@ -188,7 +188,7 @@ static Status enqueue_fused(BackendState *s, TokenRange span, Error *err) {
                    .n_tokens = span.n_tokens,
                    .first_logit = span.n_tokens - span.n_logit_rows,
                    .logits = s->logits + shared_first_logit(s),
-                   .n_best = s->n_best,
+                   .n_best = s->top_made,
                    .head_x = s->lm_head_in};
   if (span.parts) call.n_parts = span.n_parts;
   for (int i = 0, row = 0; i < span.n_parts; row += span.parts[i++].n_tokens)
@@ -256,7 +256,7 @@ static bool can_replay(const BackendState *s, int n_rows) {
 
 /* Forgets the best logits of the last fused step. A deferred pick (is_deferred) stays deferred. */
 static void forget_best(BackendState *s) {
-  s->has_best = s->logits_apart = false, s->n_best = 0;
+  s->has_best = s->logits_apart = false, s->top_made = 0;
 }
 
 static Status cuda_begin_step(BackendState *s, TokenRange span, bool *replayed, Error *err) {
@@ -285,7 +285,7 @@ static Status cuda_fused_step(BackendState *s, TokenRange span, bool *done, Erro
   s->has_best = fused_leaves_pick(s->fused) && single;
   if (span.ids || !s->has_best) TRY(tokens_enqueue_deferred(s, err));
   /* Without ids the step follows a pick, and the pick after the step is most likely of the same kind. */
-  s->n_best = fused_screens(s->fused) && single && !span.ids ? s->n_wanted : 0;
+  s->top_made = fused_screens(s->fused) && single && !span.ids ? s->top_asked : 0;
   s->n_logit_rows = span.n_logit_rows;
   if (span.parts) {
     TRY(set_rows_of_sequences(s, span, err));

@@ -136,12 +136,12 @@ Status tokens_join_logits(BackendState *s, Error *err) {
 /* True if the pick needs logits that the last step did not make. */
 static bool wants_more(const BackendState *s, const Sampler *sampler) {
   const int wanted = best_wanted(sampler);
-  return s->n_best > 0 && (wanted == 0 || wanted > s->n_best);
+  return s->top_made > 0 && (wanted == 0 || wanted > s->top_made);
 }
 
 bool tokens_meet(const BackendState *s, const Sampler *sampler, int row) {
   if (sampler && row == 0 && s->has_best && best_wanted(sampler) == 1) return false;
-  return s->logits_apart || (shared_in_memory(s) && (sampler ? wants_more(s, sampler) : s->n_best > 0));
+  return s->logits_apart || (shared_in_memory(s) && (sampler ? wants_more(s, sampler) : s->top_made > 0));
 }
 
 Status tokens_gather(BackendState *s, const Sampler *sampler, Error *err) {
@@ -149,9 +149,9 @@ Status tokens_gather(BackendState *s, const Sampler *sampler, Error *err) {
 }
 
 Status tokens_make_logits(BackendState *s, Error *err) {
-  if (s->n_best == 0) return tokens_join_logits(s, err);
+  if (s->top_made == 0) return tokens_join_logits(s, err);
   TRY(fused_all_logits(s->fused, s->lm_head_in, s->logits + shared_first_logit(s), s->loaded->stream, err));
-  s->n_best = 0;
+  s->top_made = 0;
   s->logits_apart = shared_in_memory(s);
   return tokens_join_logits(s, err);
 }
@@ -224,8 +224,8 @@ Status tokens_pick(BackendState *s, const Sampler *sampler, int row, bool waits,
     return STATUS_OK;
   }
   TRY(tokens_enqueue_deferred(s, err));
-  s->n_wanted = best_wanted(sampler);
-  if (row == 0 && s->has_best && s->n_wanted == 1) return pick_best(s, waits, err);
+  s->top_asked = best_wanted(sampler);
+  if (row == 0 && s->has_best && s->top_asked == 1) return pick_best(s, waits, err);
   TRY(tokens_gather(s, sampler, err));
   TRY(sync_notes(s, 0, sampler, s->n_enqueued - s->n_taken, &s->notes_version, err));
   TRY(sync_mask(s, sampler, err));

@@ -19,7 +19,7 @@ size_t tokens_head_spares(const BackendState *s, const Sampler *sampler, int pos
 /* Copies the logits that the other GPUs have made in a fused step, if they are not here yet. */
 Status tokens_join_logits(BackendState *s, Error *err);
 /* Completes the logits of the last step: those that a fused step left out because only the best were wanted
- * (BackendState.n_best), and those of other GPUs. */
+ * (BackendState.top_made), and those of other GPUs. */
 Status tokens_make_logits(BackendState *s, Error *err);
 /* tokens_gather(): completes the logits that the sampler's next pick needs; sampler NULL: all logits.
  * tokens_meet(): true if a pick from `row` needs logits of other GPUs. Then all GPUs have to call

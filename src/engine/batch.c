@@ -585,11 +585,11 @@ static TokenRange list_rows(Batch *b) {
     Drafting *d = &s->text.drafting;
     const int end = s->text.n_past + s->n_rows;
     s->text.logits_row = -1;
-    d->n_tapped = 0;
+    d->n_tap_rows = 0;
     if (s->n_rows == 0) continue;
     d->step_pos = s->text.n_past;
     d->first_row = range.n_tokens;
-    d->n_tapped = s->n_rows + d->guesses.n;
+    d->n_tap_rows = s->n_rows + d->guesses.n;
     if (d->drafter && b->sizes.taps.n > 0) range.taps = &b->sizes.taps;
     b->parts[range.n_parts++] = (SequenceRows){s->slot, s->text.n_past, s->n_rows + d->guesses.n,
                                                s->text.long_rope, is_of_prompt(b, s)};

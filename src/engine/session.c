@@ -7,8 +7,8 @@
  *              allocates after session_open(). A step that fails leaves n_past as it was; keys and values
  *              that it wrote before n_past equal the old ones. The backend's recurrent state may belong to
  *              another position; settle() brings it to n_past before a step. The last step has also computed
- *              the guesses of `drafting` from n_right on. They follow the session's tokens, and their logits
- *              are the rows after logits_row. */
+ *              the guesses of `drafting` from n_accepted on. They follow the session's tokens, and their
+ *              logits are the rows after logits_row. */
 #include "engine/session.h"
 
 #include <stdlib.h>
@@ -33,9 +33,9 @@ struct Session {
    * seen. If it exceeds n_past, the session has forgotten some of them; -1: not known. */
   KeptStates kept;
   int state_pos;
-  int before_guesses;    /* the extra slot kept.n_slots has the state after this many ids; 0: it is empty */
-  int branch;            /* where the last text began to differ from ids: prefill keeps a state there */
-  SessionProgress watch; /* set by session_watch(), or NULL */
+  int state_before_draft; /* slot kept.n_slots has the state after this many ids; 0: it is empty */
+  int diverged_at;        /* where the last text began to differ from ids: prefill keeps a state there */
+  SessionProgress watch;  /* set by session_watch(), or NULL */
   void *watch_user;
 };
 
@@ -154,9 +154,9 @@ static Status compute(Session *s, TokenRange range, Error *err) {
  * slot, or the empty one at 0. */
 static Status restore_nearest(Session *s, Error *err) {
   int slot = kept_states_find(&s->kept, s->text.n_past), from = slot < 0 ? 0 : s->kept.pos[slot];
-  if (s->before_guesses > from && s->before_guesses <= s->text.n_past) {
+  if (s->state_before_draft > from && s->state_before_draft <= s->text.n_past) {
     slot = s->kept.n_slots;
-    from = s->before_guesses;
+    from = s->state_before_draft;
   }
   if (s->state_pos >= from && s->state_pos <= s->text.n_past) return STATUS_OK;
   s->state_pos = -1;
@@ -222,7 +222,7 @@ static Status step(Session *s, const int32_t *ids, int n, int n_logit_rows, bool
   TRY(drafting_tell(&s->text.drafting, s->state, s->text.ids, s->text.n_past, err));
   TRY(settle(s, err));
   s->text.drafting.step_pos = s->text.n_past;
-  s->text.drafting.n_tapped = n;
+  s->text.drafting.n_tap_rows = n;
   TRY(compute(s, range, err));
   for (int i = 0; i < n; i++) s->text.ids[s->text.n_past++] = ids[i];
   if (s->text.n_ids < s->text.n_past) s->text.n_ids = s->text.n_past;
@@ -241,9 +241,9 @@ void session_keep(Session *s, int n) {
   s->text.logits_row = -1;
   s->has_last = false;
   drafting_forget(&s->text.drafting);
-  if (s->text.drafting.n_same > n) s->text.drafting.n_same = n;
-  if (s->text.drafting.n_told > n) s->text.drafting.n_told = n;
-  if (s->before_guesses > n) s->before_guesses = 0;
+  if (s->text.drafting.n_unchanged > n) s->text.drafting.n_unchanged = n;
+  if (s->text.drafting.n_drafter_seen > n) s->text.drafting.n_drafter_seen = n;
+  if (s->state_before_draft > n) s->state_before_draft = 0;
   kept_states_cut(&s->kept, n);
 }
 
@@ -252,12 +252,12 @@ void session_watch(Session *s, SessionProgress progress, void *user) {
   s->watch_user = user;
 }
 
-/* Where the next step of prefill ends at the latest. With a recurrent state, steps end at the branch and
+/* Where the next step of prefill ends at the latest. With a recurrent state, steps end at diverged_at and
  * before the last token, and a state is kept at both places. session_sync() computes a text's last token
  * again, so a longer text goes on from the state before it. */
 static int next_stop(const Session *s, int n) {
   if (!s->kept.n_slots) return n;
-  if (s->branch > s->text.n_past && s->branch < n) return s->branch;
+  if (s->diverged_at > s->text.n_past && s->diverged_at < n) return s->diverged_at;
   return s->text.n_past < n - 1 ? n - 1 : n;
 }
 
@@ -265,7 +265,7 @@ static int next_stop(const Session *s, int n) {
  * that the time of the call is the time of the work. */
 static Status prefill_chunk(Session *s, const int32_t *ids, int n, Error *err) {
   TRY(settle(s, err));
-  if (s->kept.n_slots && (s->text.n_past == s->branch || s->text.n_past == n - 1))
+  if (s->kept.n_slots && (s->text.n_past == s->diverged_at || s->text.n_past == n - 1))
     TRY(keep_state(s, s->text.n_past, true, err));
   TRY(keep_some_states(s, s->text.n_past, err));
   const int left = next_stop(s, n) - s->text.n_past,
@@ -312,8 +312,8 @@ int session_common(const Session *s, const int32_t *ids, int n) {
 
 Status session_rewind(Session *s, const int32_t *ids, int n, Error *err) {
   TRY(check_ids(s, ids, n, err));
-  s->branch = common_prefix(s, ids, n);
-  session_keep(s, reachable(s, s->branch));
+  s->diverged_at = common_prefix(s, ids, n);
+  session_keep(s, reachable(s, s->diverged_at));
   s->text.long_rope ^= timeline_changes_rope(&s->text, n);
   sampler_forget(s->text.sampler);
   timeline_count(&s->text, 0, false);
@@ -488,7 +488,7 @@ static Status make_guesses(Session *s, int n_more, Guesses *guesses, double *dra
 Status session_expects_guesses(Session *s, int n_more, bool *expects, Error *err) {
   const int most = most_guesses(s, n_more);
   Drafting *d = &s->text.drafting;
-  *expects = d->n_right < d->guesses.n;
+  *expects = d->n_accepted < d->guesses.n;
   if (*expects || most == 0) return STATUS_OK;
   if (d->drafter->cost == 0) TRY(timeline_guess(&s->text, most, err));
   *expects = d->drafter->cost > 0 || d->guesses.n > s->n_in_flight;
@@ -499,10 +499,10 @@ Status session_expects_guesses(Session *s, int n_more, bool *expects, Error *err
 /* Saves the recurrent state after the session's tokens, since a step with guesses replaces it by the state
  * after the guesses. */
 static Status save_before_guesses(Session *s, Error *err) {
-  if (!s->kept.n_slots || s->before_guesses == s->text.n_past) return STATUS_OK;
-  s->before_guesses = 0;
+  if (!s->kept.n_slots || s->state_before_draft == s->text.n_past) return STATUS_OK;
+  s->state_before_draft = 0;
   TRY(s->backend->state_save(s->state, s->kept.n_slots, err));
-  s->before_guesses = s->text.n_past;
+  s->state_before_draft = s->text.n_past;
   return STATUS_OK;
 }
 
@@ -621,8 +621,8 @@ GuessCounts session_take_guesses(Session *s) {
 }
 
 int session_guessed(const Session *s, const int32_t **ids) {
-  *ids = s->text.drafting.guesses.ids + s->text.drafting.n_right;
-  return s->text.drafting.guesses.n - s->text.drafting.n_right;
+  *ids = s->text.drafting.guesses.ids + s->text.drafting.n_accepted;
+  return s->text.drafting.guesses.n - s->text.drafting.n_accepted;
 }
 
 Status session_logits(Session *s, float *out, Error *err) {

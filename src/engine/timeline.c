@@ -37,6 +37,6 @@ Status timeline_guess(Timeline *t, int most, Error *err) {
                           .sampler = t->sampler};
   drafting_forget(d);
   TRY(drafting_guess(d, &text, most, err));
-  if (d->n_same > t->n_past) d->n_same = t->n_past; /* later tokens may be replaced */
+  if (d->n_unchanged > t->n_past) d->n_unchanged = t->n_past; /* later tokens may be replaced */
   return STATUS_OK;
 }

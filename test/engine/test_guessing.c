@@ -375,17 +375,17 @@ TEST(the_text_goes_on_as_after_its_longest_match) {
   Drafter drafter;
   int32_t ids[N + 10];
   uint32_t seed = 3;
-  int n = 0, n_same = 0, n_found = 0;
+  int n = 0, n_unchanged = 0, n_found = 0;
   assert_int_equal(draft_text_open(N, &drafter, NULL), STATUS_OK);
   for (int round = 0; round < ROUNDS; round++) {
     if (number(&seed) % 4 == 0) n = (int)(number(&seed) % (uint32_t)(n + 1)); /* cut */
-    if (n_same > n) n_same = n;
+    if (n_unchanged > n) n_unchanged = n;
     for (int more = 1 + (int)(number(&seed) % 12); more > 0 && n < N; more--, n++)
       ids[n] = n > 12 && number(&seed) % 8 ? ids[n - 12] : (int32_t)(number(&seed) % 9);
-    const DraftText text = {.ids = ids, .n = n, .n_computed = n - 1, .n_same = n_same};
+    const DraftText text = {.ids = ids, .n = n, .n_computed = n - 1, .n_unchanged = n_unchanged};
     Guesses guesses = {.n = 0};
     assert_int_equal(drafter.propose(drafter.self, &text, 6, &guesses, NULL), STATUS_OK);
-    n_same = n;
+    n_unchanged = n;
     const int end = longest_before(ids, n);
     assert_int_equal(guesses.n, end ? 6 : 0);
     n_found += end > 0;
@@ -404,7 +404,7 @@ TEST(what_was_cut_is_no_passage) {
       Drafter drafter;
       assert_int_equal(draft_text_open(6, &drafter, NULL), STATUS_OK);
       for (int round = 0; round < 3; round++) {
-        const DraftText text = {.ids = ids, .n = n, .n_computed = n - 1, .n_same = round ? kept : 0};
+        const DraftText text = {.ids = ids, .n = n, .n_computed = n - 1, .n_unchanged = round ? kept : 0};
         Guesses guesses = {.n = 0};
         assert_int_equal(drafter.propose(drafter.self, &text, 6, &guesses, NULL), STATUS_OK);
         assert_int_equal(guesses.n, 0);

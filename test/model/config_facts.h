@@ -81,7 +81,7 @@ static const Member members_of_config[] = {
   C(names.mlp_norm), C(names.mlp_post_norm), C(names.q_norm), C(names.k_norm), C(names.o),
   C(names.delta_o), C(names.attn_gate), C(names.gate), C(names.up), C(names.gate_up), C(names.qkv),
   C(names.down),
-  C(names.sinks), C(names.in_some), C(names.inputs_first), C(names.positions),
+  C(names.sinks), C(names.optional), C(names.inputs_first), C(names.positions),
   C(names.final_norm), C(names.final_norm_bias),
   C(names.embedding), C(names.body), C(names.head),
   C(latent.kv_rank), C(latent.q_rank), C(latent.nope_dim), C(latent.rope_dim), C(latent.value_dim),

@@ -68,7 +68,7 @@ static int find(const TextDrafter *d, int *length) {
 
 static Status propose(void *self, const DraftText *text, int most, Guesses *guesses, Error *err) {
   TextDrafter *d = self;
-  while (d->n > text->n_same) pop(d);
+  while (d->n > text->n_unchanged) pop(d);
   while (d->n < text->n && d->n < d->n_ctx) push(d, text->ids[d->n]);
   if (d->n < text->n) return STATUS_OK;
   int length;

@@ -33,7 +33,7 @@ typedef struct {
   const int32_t *ids; /* [n] */
   int n;
   int n_computed;         /* < n: tokens that the target has computed; take() got their newest states */
-  int n_same;             /* ids[0 .. n_same) are what they were at the last call of propose() */
+  int n_unchanged;        /* ids[0 .. n_unchanged) are what they were at the last call of propose() */
   const Sampler *sampler; /* the target's: its settings, and the number of the next draw (sampler_draws()) */
 } DraftText;
 
@@ -51,7 +51,7 @@ typedef struct Drafter {
   Status (*take)(void *self, const DraftRows *rows, Error *err);
   /* Guesses at most `most` (1 .. DRAFT_MOST) tokens after the text. Before the call guesses->n is 0. */
   Status (*propose)(void *self, const DraftText *text, int most, Guesses *guesses, Error *err);
-  void (*forget)(void *self); /* called before another text, whose n_same is 0; NULL: n_same is enough */
+  void (*forget)(void *self); /* called before another text, whose n_unchanged is 0; or NULL */
   void (*close)(void *self);
 } Drafter;
 

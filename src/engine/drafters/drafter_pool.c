@@ -26,12 +26,12 @@ void drafting_lend(DrafterPool *pool, Drafting *d, int n_past) {
   if (d->drafter) return;
   d->drafter = pool->idle[--pool->n_idle];
   if (d->drafter->forget) d->drafter->forget(d->drafter->self);
-  d->n_same = 0;
-  d->n_told = n_past;
+  d->n_unchanged = 0;
+  d->n_drafter_seen = n_past;
 }
 
 void drafting_forget(Drafting *d) {
-  d->guesses.n = d->n_right = 0;
+  d->guesses.n = d->n_accepted = 0;
 }
 
 void drafting_return(DrafterPool *pool, Drafting *d) {
@@ -41,27 +41,27 @@ void drafting_return(DrafterPool *pool, Drafting *d) {
 }
 
 void drafting_cut(Drafting *d, int n_past) {
-  if (d->n_told > n_past) d->n_told = n_past;
-  d->n_tapped = 0;
+  if (d->n_drafter_seen > n_past) d->n_drafter_seen = n_past;
+  d->n_tap_rows = 0;
 }
 
 Status drafting_tell(Drafting *d, BackendState *target, const int32_t *ids, int n_past, Error *err) {
   if (!d->drafter || d->drafter->taps.n == 0) return STATUS_OK;
-  const int from = d->n_told > d->step_pos ? d->n_told : d->step_pos, end = d->step_pos + d->n_tapped,
-            n = (n_past < end ? n_past : end) - from;
+  const int from = d->n_drafter_seen > d->step_pos ? d->n_drafter_seen : d->step_pos,
+            end = d->step_pos + d->n_tap_rows, n = (n_past < end ? n_past : end) - from;
   if (n <= 0) return STATUS_OK;
   const DraftRows rows = {target, ids + from, from, d->first_row + from - d->step_pos, n};
   TRY(d->drafter->take(d->drafter->self, &rows, err));
-  d->n_told = from + n;
+  d->n_drafter_seen = from + n;
   return STATUS_OK;
 }
 
 bool drafting_judge(Drafting *d, int32_t id) {
-  if (d->n_right >= d->guesses.n) return false;
-  const bool right = id == d->guesses.ids[d->n_right];
+  if (d->n_accepted >= d->guesses.n) return false;
+  const bool right = id == d->guesses.ids[d->n_accepted];
   guessing_judge(&d->guessing, right);
   if (right)
-    d->n_right++;
+    d->n_accepted++;
   else
     drafting_forget(d);
   return right;
@@ -72,10 +72,10 @@ Status drafting_guess(Drafting *d, const DraftText *text, int most, Error *err) 
   if (costs) most = guessing_length(&d->guessing, MODEL_RANK, most);
   if (most < 1) return STATUS_OK;
   DraftText known = *text;
-  known.n_same = d->n_same;
+  known.n_unchanged = d->n_unchanged;
   TRY(d->drafter->propose(d->drafter->self, &known, most, &d->guesses, err));
   if (costs) d->guesses.rank = MODEL_RANK;
-  d->n_same = text->n;
+  d->n_unchanged = text->n;
   if (!costs) d->guesses.n = guessing_length(&d->guessing, d->guesses.rank, d->guesses.n);
   return STATUS_OK;
 }

@@ -15,16 +15,16 @@ typedef struct {
 Status drafter_pool_open(const DraftSource *source, int n, int n_ctx, DrafterPool *pool, Error *err);
 void drafter_pool_close(DrafterPool *pool);
 
-/* A sequence's state of guessing. The last step made hidden states of n_tapped of the sequence's tokens, from
- * position step_pos on, in the step's rows from first_row on. */
+/* A sequence's state of guessing. The last step made hidden states of n_tap_rows of the sequence's tokens,
+ * from position step_pos on, in the step's rows from first_row on. */
 typedef struct {
   Drafter *drafter; /* NULL: none */
   Guessing guessing;
-  Guesses guesses; /* of this step: their rows follow the sequence's own */
-  int n_right;     /* guesses that turned out right: these tokens are in the text */
-  int n_same;      /* tokens of the text that the drafter has seen */
-  int n_told;      /* the drafter needs the hidden states of the tokens from here on */
-  int step_pos, first_row, n_tapped;
+  Guesses guesses;    /* of this step: their rows follow the sequence's own */
+  int n_accepted;     /* guesses that turned out right: these tokens are in the text */
+  int n_unchanged;    /* tokens of the text that the drafter has seen */
+  int n_drafter_seen; /* the drafter needs the hidden states of the tokens from here on */
+  int step_pos, first_row, n_tap_rows;
 } Drafting;
 
 /* Gives the sequence an idle drafter, if it has none. n_past: tokens that are computed. PRECOND a drafter is

@@ -147,7 +147,7 @@ typedef struct {
   const char *sinks;
   /* In some checkpoints of the family o, delta_o, gate, up and down have these names; in others they have the
    * usual names. */
-  bool in_some;
+  bool optional;
   bool inputs_first; /* dense matrices of layers are stored as [inputs][outputs] (Conv1D of GPT-2) */
   /* These name parts of the whole model. positions: the table of learned positions. body: what names begin
    * with if none begins with "model.", or nothing in some checkpoints; head: a name that lm_head has in some

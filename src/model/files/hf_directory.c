@@ -332,14 +332,14 @@ static bool has_part(const HfLoader *loader, const char *part, bool is_vector) {
   return false;
 }
 
-/* Forgets the family's own names that this checkpoint does not have (TensorNames.in_some). Also forgets the
+/* Forgets the family's own names that this checkpoint does not have (TensorNames.optional). Also forgets the
  * name of attention's gate if that is missing: LFM3 and Laguna have gate_proj in some checkpoints, and g_proj
  * in those with the names of transformers' modules (transformers, conversion_mapping.py). */
 static void find_some_names(HfLoader *loader) {
   TensorNames *names = &loader->model->config.names;
   const char **own;
   for (size_t i = 0; (own = linear_own_name(names, i)); i++)
-    if ((names->in_some || own == &names->attn_gate) && !has_part(loader, *own, false)) *own = NULL;
+    if ((names->optional || own == &names->attn_gate) && !has_part(loader, *own, false)) *own = NULL;
 }
 
 /* A.X-K1 is published without the biases that choose experts. */

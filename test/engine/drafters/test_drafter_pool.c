@@ -22,7 +22,7 @@ static void forget(void *self) {
 static void tell_step(Drafting *d, int pos, int row, int n_rows, int n_past) {
   static const int32_t ids[N_IDS];
   Error err;
-  d->step_pos = pos, d->first_row = row, d->n_tapped = n_rows;
+  d->step_pos = pos, d->first_row = row, d->n_tap_rows = n_rows;
   taken = (DraftRows){.n = 0};
   assert_int_equal(drafting_tell(d, NULL, ids, n_past, &err), STATUS_OK);
   if (taken.n > 0) assert_ptr_equal(taken.ids, ids + taken.pos);
@@ -38,13 +38,13 @@ static void assert_taken(int pos, int row, int n) {
 TEST(rows_of_tokens_that_stay_are_taken_once) {
   Drafter drafter = {.taps = {.n = 1}, .take = take, .forget = forget}, *idle[] = {&drafter};
   DrafterPool pool = {.drafters = &drafter, .idle = idle, .n = 1, .n_idle = 1};
-  Drafting d = {.n_same = 9};
+  Drafting d = {.n_unchanged = 9};
   tell_step(&d, 0, 0, 4, 4);
   assert_taken(0, 0, 0); /* there is no drafter */
   drafting_lend(&pool, &d, 0);
-  assert_true(d.drafter == &drafter && pool.n_idle == 0 && n_forgets == 1 && d.n_same == 0);
+  assert_true(d.drafter == &drafter && pool.n_idle == 0 && n_forgets == 1 && d.n_unchanged == 0);
   drafting_lend(&pool, &d, 4); /* it has one */
-  assert_true(n_forgets == 1 && d.n_told == 0);
+  assert_true(n_forgets == 1 && d.n_drafter_seen == 0);
   tell_step(&d, 0, 7, 4, 4);
   assert_taken(0, 7, 4);
   tell_step(&d, 4, 2, 5, 6); /* of three guesses one was right */
@@ -56,7 +56,7 @@ TEST(rows_of_tokens_that_stay_are_taken_once) {
   tell_step(&d, 24, 3, 2, 26); /* 16 tokens were computed for another sequence */
   assert_taken(24, 3, 2);
   drafting_cut(&d, 10);
-  assert_int_equal(d.n_tapped, 0);
+  assert_int_equal(d.n_tap_rows, 0);
   tell_step(&d, 10, 0, 1, 11);
   assert_taken(10, 0, 1);
   drafting_return(&pool, &d);
@@ -78,14 +78,14 @@ static Status propose(void *self, const DraftText *text, int most, Guesses *gues
   return STATUS_OK;
 }
 
-/* Guesses that cost nothing are cut to those that pay; of others no more are asked for. n_same is
+/* Guesses that cost nothing are cut to those that pay; of others no more are asked for. n_unchanged is
  * what the drafter has seen of the text. */
 TEST(guesses_that_do_not_pay_are_not_made) {
   static const int32_t ids[N_IDS];
   for (int costs = 0; costs < 2; costs++) {
     Drafter drafter = {.cost = costs ? 0.01 : 0, .propose = propose}, *idle[] = {&drafter};
     DrafterPool pool = {.drafters = &drafter, .idle = idle, .n = 1, .n_idle = 1};
-    Drafting d = {.n_told = 0};
+    Drafting d = {.n_drafter_seen = 0};
     Error err;
     drafting_lend(&pool, &d, 0);
     guessing_begin(&d.guessing, DRAFT_MOST, &drafter, 0.01, false);
@@ -93,7 +93,7 @@ TEST(guesses_that_do_not_pay_are_not_made) {
       d.guesses = (Guesses){.n = 0};
       const DraftText text = {.ids = ids, .n = n};
       assert_int_equal(drafting_guess(&d, &text, 3, &err), STATUS_OK);
-      assert_int_equal(text_seen.n_same, n - 4);
+      assert_int_equal(text_seen.n_unchanged, n - 4);
       assert_int_equal(most_seen, 3);
       assert_int_equal(d.guesses.n, 3);
       assert_int_equal(d.guesses.rank, costs ? MODEL_RANK : DRAFT_RANKS - 1);
