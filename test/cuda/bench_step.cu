@@ -188,7 +188,7 @@ static void finish(const char *what) {
   cudaError_t failed = cudaStreamSynchronize(stream);
   if (failed == cudaSuccess) return;
   printf("%s: %s; block %d warp %d lane %d layer %d waits at place %d, number %d, parity %d\n", what,
-         cudaGetErrorString(failed), hang->block, hang->warp, hang->lane, hang->layer, hang->place,
+         cudaGetErrorString(failed), hang->block, hang->warp, hang->lane, hang->layer, hang->event,
          hang->number, hang->parity);
   exit(1);
 }

@@ -664,7 +664,7 @@ static void finish(const StepHang *hang, const char *name) {
   printf("FAILED %s: %s", name, cudaGetErrorString(failed_));
   if (hang->hung)
     printf(": block %d warp %d lane %d layer %d waits at place %d, number %d, parity %d", hang->block,
-           hang->warp, hang->lane, hang->layer, hang->place, hang->number, hang->parity);
+           hang->warp, hang->lane, hang->layer, hang->event, hang->number, hang->parity);
   printf("\n%d passed, %d failed\n", passed, failed + 1);
   exit(1);
 }

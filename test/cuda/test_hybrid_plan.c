@@ -48,8 +48,8 @@ static void check_mixes(const StepPlan *plan, bool delta) {
   for (int c = 0; c < s->n_clusters; c++) {
     const StepMix mix = step_mix(s, delta, c);
     const int packs = step_mix_packs(mix, delta);
-    assert_true(packs <= plan->all_packs && packs <= STEP_WARPS);
-    assert_true(step_mix_groups(mix, delta) <= plan->packs && mix.n <= (delta ? STEP_DELTA_HEADS : 8));
+    assert_true(packs <= plan->qkv_packs && packs <= STEP_WARPS);
+    assert_true(step_mix_groups(mix, delta) <= plan->o_packs && mix.n <= (delta ? STEP_DELTA_HEADS : 8));
     if (mix.n == 0) continue;
     assert_int_equal(mix.first, next);
     next += mix.n, clusters++;
@@ -79,21 +79,21 @@ static void check_hybrid(const StepPlan *plan) {
   check_x(plan);
   assert_true(off->exchange - off->attention >= STEP_BLOCKS * state);
   assert_true(off->exchange - off->attention >= STEP_DELTA_HEADS * (128 + 32) * 4);
-  assert_true(off->heads - off->exchange >= plan->all_packs * STEP_PACK * 4);
+  assert_true(off->heads - off->exchange >= plan->qkv_packs * STEP_PACK * 4);
   assert_true(off->gates - off->mixers >= STEP_MIX_BYTES && off->mixers % 16 == 0);
   assert_true(off->total - off->gates >= plan->heads_per_kv * 256 * 4);
   assert_true(STEP_DELTA_ROWS * STEP_DELTA_ROW_BYTES <= plan->slot_bytes && 16 * 1024 <= plan->slot_bytes);
-  check_share(plan, plan->full, step_parts(s), plan->all_packs, off->sums - off->long_sums, 0,
+  check_share(plan, plan->full, step_parts(s), plan->qkv_packs, off->sums - off->long_sums, 0,
               s->hidden / STEP_GROUP);
   for (int c = 0; c < s->n_clusters; c++) {
     check_odd_zeros(plan, down_of(plan, c), step_first_ffn_block(s, c));
     check_share(plan, plan->full, step_parts(s), 2 * ffn_blocks_of(s, c), off->sums - off->long_sums, 0,
                 s->hidden / STEP_GROUP);
-    check_share(plan, plan->o, step_parts(s), rows, off->planes - off->sums, 0, plan->packs);
+    check_share(plan, plan->o, step_parts(s), rows, off->planes - off->sums, 0, plan->o_packs);
     stages = larger(stages,
                     step_stages(plan->full, 2 * ffn_blocks_of(s, c)) + step_stages(down_of(plan, c), rows));
   }
-  stages += 2 * (step_stages(plan->full, plan->all_packs) + step_stages(plan->o, rows));
+  stages += 2 * (step_stages(plan->full, plan->qkv_packs) + step_stages(plan->o, rows));
   assert_true(off->tasks - off->stage_table >= stages * STEP_ENTRY_BYTES * (s->n_experts > 0 ? 4 : 1));
   assert_true(off->mixers - off->tasks >= stages * STEP_ENTRY_BYTES);
   if (s->n_experts == 0) return;
@@ -104,8 +104,8 @@ static void check_hybrid(const StepPlan *plan) {
                                                4);
   assert_true(plan->most_ffn_blocks <= step_expert_blocks(s));
   /* the outputs of attention and of the delta rule, for the router; rows of the folded router in a stage */
-  assert_true(off->heads - off->exchange >= plan->packs * (step_value_bytes(s) + STEP_PACK * 4));
-  assert_true(plan->slot_bytes >= (2 * STEP_WARPGROUP_WARPS + 1) * plan->packs * STEP_PACK * 4);
+  assert_true(off->heads - off->exchange >= plan->o_packs * (step_value_bytes(s) + STEP_PACK * 4));
+  assert_true(plan->slot_bytes >= (2 * STEP_WARPGROUP_WARPS + 1) * plan->o_packs * STEP_PACK * 4);
 }
 
 TEST(hybrids_fit_an_h200) {

@@ -56,8 +56,9 @@ static void check_stages(const StepPlan *plan) {
                                                  (int)sizeof(float));
     assert_true(plan->most_ffn_blocks <= step_expert_blocks(&plan->shape));
     /* the output of attention, for the router; rows of the folded router in a stage */
-    assert_true(off->heads - off->exchange >= plan->packs * (step_value_bytes(&plan->shape) + STEP_PACK * 4));
-    assert_true(plan->slot_bytes >= STEP_WARPGROUP_WARPS * plan->packs * STEP_PACK * (int)sizeof(float));
+    assert_true(off->heads - off->exchange >=
+                plan->o_packs * (step_value_bytes(&plan->shape) + STEP_PACK * 4));
+    assert_true(plan->slot_bytes >= STEP_WARPGROUP_WARPS * plan->o_packs * STEP_PACK * (int)sizeof(float));
   }
   assert_true((plan->off.total - plan->off.tasks) / STEP_ENTRY_BYTES >= room);
   assert_true(STEP_SPAN * STEP_WARPGROUP_WARPS < 32);
@@ -65,7 +66,7 @@ static void check_stages(const StepPlan *plan) {
     const KSplit down = down_of(plan, c);
     const StepShape *s = &plan->shape;
     const int gate_up_rows = (step_is_varied(s) ? 1 : 2) * ffn_blocks_of(s, c);
-    int n = step_stages(step_qkv_split(s), plan->all_packs) + step_stages(plan->o, rows) +
+    int n = step_stages(step_qkv_split(s), plan->qkv_packs) + step_stages(plan->o, rows) +
             step_stages(plan->full, gate_up_rows) + step_stages(down, rows);
     if (step_is_latent(s)) n += step_stages(plan->q_b, query_rows(plan));
     if (s->n_dense > 0)
@@ -84,8 +85,8 @@ static void check_latent(const StepPlan *plan) {
   const int heads = plan->heads_per_kv, rows = plan->slice / 16;
   assert_int_equal(plan->attending * heads, s->n_heads);
   assert_true(heads <= STEP_MAX_SHARED_HEADS);
-  assert_true(off->heads - off->exchange >=
-              (step_latent_inputs(s) + heads * step_latent_query(s)) * 4 + plan->packs * step_value_bytes(s));
+  assert_true(off->heads - off->exchange >= (step_latent_inputs(s) + heads * step_latent_query(s)) * 4 +
+                                                plan->o_packs * step_value_bytes(s));
   assert_true(off->sums - off->x >= (heads * STEP_LATENT + 2 * STEP_WARPS * 16) * (int)sizeof(float));
   assert_true(off->heads - off->exchange >= STEP_WARPS * 32 * 4 * (int)sizeof(float));
   assert_true(off->small - off->heads >= (STEP_MAX_SHARED_HEADS + 1) * STEP_LATENT_HEAD * 2);
@@ -110,16 +111,16 @@ static void check_places(const StepPlan *plan) {
   const StepOffsets *off = &plan->off;
   check_stages(plan);
   const bool varied = step_is_varied(s), latent = step_is_latent(s);
-  const int packs = plan->packs, rows = plan->slice / 16, ffn_blocks = s->intermediate / step_features(s);
+  const int packs = plan->o_packs, rows = plan->slice / 16, ffn_blocks = s->intermediate / step_features(s);
   const int most_ffn_blocks = plan->most_ffn_blocks, parts = step_parts(s), attn_parts = step_attn_parts(s);
   const int state = plan->heads_per_kv * (step_state_dim(s) * 2 + 8);
   const int most_groups[] = {packs, step_down_groups(s, most_ffn_blocks), s->q_rank / STEP_GROUP,
                              plan->most_dense_blocks};
   assert_int_equal(packs * STEP_PACK, plan->heads_per_kv * step_value_dim(s));
-  if (!latent) assert_int_equal((plan->all_packs - packs) * STEP_PACK, 2 * s->head_dim);
+  if (!latent) assert_int_equal((plan->qkv_packs - packs) * STEP_PACK, 2 * s->head_dim);
   assert_true(off->sums - off->x >= s->hidden * 4 && off->sums - off->x >= plan->states * state);
   assert_true(off->exchange - off->attention >= STEP_BLOCKS * state);
-  assert_true(off->heads - off->exchange >= plan->all_packs * STEP_PACK * 4);
+  assert_true(off->heads - off->exchange >= plan->qkv_packs * STEP_PACK * 4);
   assert_true(off->heads - off->exchange >= most_ffn_blocks * step_features(s) * 4);
   for (size_t i = 0; i < COUNT(most_groups); i++) {
     assert_true(off->scales - off->planes >= most_groups[i] * 2 * STEP_GROUP);
@@ -127,7 +128,7 @@ static void check_places(const StepPlan *plan) {
   }
   if (latent) check_latent(plan);
   check_x(plan);
-  check_share(plan, step_qkv_split(s), attn_parts, plan->all_packs, off->sums - off->long_sums, 0,
+  check_share(plan, step_qkv_split(s), attn_parts, plan->qkv_packs, off->sums - off->long_sums, 0,
               step_input_groups(s));
   for (int c = 0; c < s->n_clusters; c++) {
     check_share(plan, plan->full, parts, (varied ? 1 : 2) * ffn_blocks_of(s, c), off->sums - off->long_sums,
@@ -381,8 +382,8 @@ static void check_few_stages(const StepPlan *plan) {
     for (int rank = 0; rank < STEP_BLOCKS; rank++) {
       const int ffn_blocks = step_first_ffn_block(s, c + 1) - step_first_ffn_block(s, c);
       const int groups = step_first_column_group(s, rank + 1) - step_first_column_group(s, rank);
-      const int n = check_few_share(plan, 8 * plan->all_packs, groups) +
-                    check_few_share(plan, 8 * groups, plan->packs) +
+      const int n = check_few_share(plan, 8 * plan->qkv_packs, groups) +
+                    check_few_share(plan, 8 * groups, plan->o_packs) +
                     check_few_share(plan, 16 * ffn_blocks, groups) +
                     check_few_share(plan, 8 * groups, ffn_blocks);
       assert_true(n <= room);
@@ -395,7 +396,7 @@ static void check_few_plan(const StepPlan *plan) {
   const int rows = plan->tokens, groups = s->hidden / STEP_GROUP, parts = step_parts(s);
   const int pack_states = STEP_PACK * 2 + 8 * (STEP_PACK / s->head_dim);
   const int columns = (groups + STEP_BLOCKS - 1) / STEP_BLOCKS;
-  const int inputs = larger(plan->packs, plan->most_ffn_blocks), planes = 2 * STEP_GROUP * rows;
+  const int inputs = larger(plan->o_packs, plan->most_ffn_blocks), planes = 2 * STEP_GROUP * rows;
   assert_true((size_t)(plan->n_slots * plan->slot_bytes + off->total) <= s->shared_bytes);
   assert_true(plan->n_slots > STEP_WARPGROUPS && plan->n_slots <= STEP_MAX_SLOTS);
   assert_int_equal(plan->slot_bytes % 128, 0);
@@ -424,7 +425,7 @@ static void check_few_plan(const StepPlan *plan) {
   /* every token has as many blocks, and a pack's chunks fit */
   assert_int_equal(STEP_BLOCKS % rows, 0);
   const int turns = STEP_BLOCKS / rows;
-  assert_true((plan->all_packs + turns - 1) / turns <= STEP_CHUNKS);
+  assert_true((plan->qkv_packs + turns - 1) / turns <= STEP_CHUNKS);
   /* areas follow one another, each as large as its largest content */
   const int alike[] = {off->squares, off->x_scales,    off->in_scales,  off->rope,
                        off->chunks,  off->stage_table, off->chunk_sums, off->slice,
@@ -441,7 +442,7 @@ static void check_few_plan(const StepPlan *plan) {
   assert_true(off->heads - off->slice >= columns * planes);
   assert_true(off->heads - off->slice >= plan->states * plan->queries * 8);
   assert_true(off->states - off->heads >= (plan->columns * 8 + 2 * rows) * s->head_dim * 2);
-  assert_true(off->in - off->states >= (plan->packs * rows + 7) / 8 * STEP_BLOCKS * pack_states);
+  assert_true(off->in - off->states >= (plan->o_packs * rows + 7) / 8 * STEP_BLOCKS * pack_states);
   assert_true(off->x == off->chunk_sums && off->in - off->x >= groups * planes);
   assert_true(off->exchange == off->in && off->total - off->in >= inputs * planes);
   assert_true(off->total - off->exchange >= 2 * STEP_WARPS * rows * STEP_LM_HEAD_ROWS * 4);

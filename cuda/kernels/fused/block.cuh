@@ -118,7 +118,7 @@ __device__ __forceinline__ Sampled best_of_blocks(const StepPeers &peers, size_t
   return {kind == SAMPLED_TOKEN ? sampling::ranked_id(greatest) : 0, kind};
 }
 
-__device__ __forceinline__ void give_pick(const StepPick &pick, Sampled best) {
+__device__ __forceinline__ void store_pick(const StepPick &pick, Sampled best) {
   *pick.token = best.id;
   sampling::tell_host(pick.slot, best.id, best.kind);
 }
@@ -248,9 +248,9 @@ struct Share {
   int n_rows, stages;                 /* n_rows: tile rows; stages: those of all splits */
   int n_groups, splits, groups, span; /* as in KSplit */
   int log_k_warps, log_rows;          /* log2 of KSplit's k_warps and rows */
-  int inverse;                        /* 65536 / splits, rounded up: i / splits == i * inverse >> 16 */
+  int splits_reciprocal;              /* 65536 / splits, rounded up: i / splits == i * this >> 16 */
   int tasks_at;                       /* offset in shared memory of its table of tasks */
-  int next; /* floats from a warp's sums to those of its next stage; 0: the next stage is of another split */
+  int next_sums; /* floats from a warp's sums to those of its next stage; 0: that is of another split */
   int all_groups, group; /* all_groups: of the matrix's inputs; group: the share's first */
   int log_run, split;    /* tile_row(): rows from `split` on have tile[1] and stride[1] */
   int tile[2], stride[2];
@@ -295,10 +295,10 @@ static_assert(sizeof(MixVars) <= STEP_MIX_BYTES && sizeof(LatentVars) <= STEP_LA
 static_assert(sizeof(Vars) <= STEP_VARS_BYTES && sizeof(Args) % 4 == 0, "the plan has room for them");
 
 /* Reports where a thread waits, and ends the kernel. */
-static __device__ __noinline__ void report_hang(StepHang *h, int warp, int lane, int layer, int place,
+static __device__ __noinline__ void report_hang(StepHang *h, int warp, int lane, int layer, int event,
                                                 int number, int parity) {
   h->block = blockIdx.x, h->warp = warp, h->lane = lane, h->layer = layer;
-  h->place = place, h->number = number, h->parity = parity;
+  h->event = event, h->number = number, h->parity = parity;
   __threadfence_system();
   h->hung = 1;
   __threadfence_system();
@@ -525,30 +525,30 @@ template <bool kDebug, class TheForm> struct Thread {
   }
 
   /* Ends the kernel if the wait since `since` has lasted too long. */
-  __device__ __forceinline__ void check_patience(long long since, StepPlace place, int number,
+  __device__ __forceinline__ void check_patience(long long since, StepEvent event, int number,
                                                  int parity) const {
     if (clock64() - since < args.debug.patience) return;
-    report_hang(args.debug.hang, warp(), lane(), layer(), place, number, parity);
+    report_hang(args.debug.hang, warp(), lane(), layer(), event, number, parity);
   }
 
   /* Waits for a phase of a barrier. Stores by the cluster's other blocks (st.async) count as its bytes, as
    * bulk copies do, so the plain wait suffices. A wait that acquires at cluster scope would invalidate L1
    * each time. */
-  __device__ __forceinline__ void wait_at(uint32_t barrier, int parity, StepPlace place,
+  __device__ __forceinline__ void wait_at(uint32_t barrier, int parity, StepEvent event,
                                           int number = 0) const {
     if (kDebug) {
       const long long since = clock64();
-      while (!barrier_test(barrier, parity)) check_patience(since, place, number, parity);
+      while (!barrier_test(barrier, parity)) check_patience(since, event, number, parity);
     }
     barrier_wait(barrier, parity);
   }
-  __device__ __forceinline__ void wait(uint64_t &barrier, int parity, StepPlace place, int number = 0) const {
-    wait_at(shared_address(&barrier), parity, place, number);
+  __device__ __forceinline__ void wait(uint64_t &barrier, int parity, StepEvent event, int number = 0) const {
+    wait_at(shared_address(&barrier), parity, event, number);
   }
   /* Waits for phase n, from 0, and announces the bytes of the next phase. The block's first thread has to be
    * among the callers. */
-  __device__ __forceinline__ void wait_again(uint64_t &barrier, int n, int bytes, StepPlace place) const {
-    wait(barrier, n & 1, place);
+  __device__ __forceinline__ void wait_again(uint64_t &barrier, int n, int bytes, StepEvent event) const {
+    wait(barrier, n & 1, event);
     if (threadIdx.x == 0) barrier_expect(&barrier, bytes);
   }
 
@@ -625,10 +625,10 @@ __device__ __forceinline__ int log_2(int n) {
 }
 
 /* The share of o or down: n_rows tile rows from `first_row` on, times the inputs that the cluster makes. */
-__device__ __forceinline__ void place_outputs(Share &s, int matrix, const StepPlan &p, int cluster,
-                                              int first_row, int n_rows) {
+__device__ __forceinline__ void set_outputs(Share &s, int matrix, const StepPlan &p, int cluster,
+                                            int first_row, int n_rows) {
   const StepShape &shape = p.shape;
-  const int packs = p.packs, first = step_first_block(&shape, STEP_GROUP, cluster);
+  const int packs = p.o_packs, first = step_first_block(&shape, STEP_GROUP, cluster);
   s.n_rows = s.split = n_rows;
   s.tile[0] = first_row, s.stride[0] = 1;
   s.all_groups = matrix == O ? p.attending * packs : shape.intermediate / STEP_GROUP;
@@ -687,7 +687,7 @@ template <class B> __device__ __forceinline__ int cached_positions(const B &b) {
 /* i divided by the number of sequences. PRECOND i is at most 32, the number at most 8. */
 template <class B> __device__ __forceinline__ int by_parts(const B &b, int i) {
   if constexpr (B::kSeveral)
-    return i * b.spans().inverse >> 8;
+    return i * b.spans().parts_reciprocal >> 8;
   else
     return i;
 }

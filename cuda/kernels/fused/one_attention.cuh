@@ -41,7 +41,7 @@ template <class B> __device__ __forceinline__ void send_projections(B &b) {
   const Share &share = b.share(QKV);
   const int peer = b.lane() & 7;
 #pragma unroll 1
-  for (int item = b.thread() >> 3; item < 4 * (B::kHybrid || B::kLatent ? share.n_rows : p.all_packs);
+  for (int item = b.thread() >> 3; item < 4 * (B::kHybrid || B::kLatent ? share.n_rows : p.qkv_packs);
        item += STEP_THREADS / 8) {
     const float4 v = four_rows(b, share, item * 4);
     const float *to = b.exchange() + (item >> 2) * STEP_PACK + b.rank() * 16 + (item & 3) * 4;
@@ -60,7 +60,7 @@ template <class B> __device__ __forceinline__ HeadFactors head_factors(const B &
   constexpr int kOwn = B::kDim / 32; /* the lane's dimensions of a head */
   const int pack = b.warp(), queries = b.plan.heads_per_kv;
   HeadFactors f = {{0, 0, 0, 0}, {1, 1, 1, 1}};
-  if (pack >= b.plan.all_packs) return f;
+  if (pack >= b.plan.qkv_packs) return f;
 #pragma unroll
   for (int i = 0; i < B::kPackHeads; i++) {
     const int head = pack * B::kPackHeads + i;
@@ -97,7 +97,7 @@ template <class B> __device__ __forceinline__ void append_q8(const B &b, int pac
   const size_t row = b.new_cache_row();
 #pragma unroll
   for (int i = 0; i < B::kPackHeads; i++) {
-    const bool is_key = kDim == 128 ? pack == b.plan.packs : i == 0;
+    const bool is_key = kDim == 128 ? pack == b.plan.o_packs : i == 0;
     float own[kOwn];
 #pragma unroll
     for (int j = 0; j < kOwn; j++) own[j] = v[i * kOwn + j];
@@ -114,12 +114,12 @@ template <class B> __device__ __forceinline__ void make_head(const B &b, const H
   const StepPlan &p = b.plan;
   constexpr int kDim = B::kDim;
   const int pack = b.warp(), lane = b.lane();
-  if (pack >= p.all_packs) return;
+  if (pack >= p.qkv_packs) return;
   const float *from = b.exchange() + pack * STEP_PACK + lane;
   float v[4]; /* rope rotates v[0] with v[2], v[1] with v[3]; in heads of 64 v[0] with v[1], v[2] with v[3] */
 #pragma unroll
   for (int i = 0; i < 4; i++) v[i] = from[32 * i] * b.vars().inverse + f.bias[i];
-  if (kDim == 128 ? pack <= p.packs : pack < p.packs) {
+  if (kDim == 128 ? pack <= p.o_packs : pack < p.o_packs) {
     if (b.args.head_norms) norm_heads(b, v, f.norm);
 #pragma unroll
     for (int i = 0; i < 2; i++)
@@ -133,12 +133,12 @@ template <class B> __device__ __forceinline__ void make_head(const B &b, const H
     rotate(v[0], v[1], b.rope()[lane]);
     v[2] = value[0], v[3] = value[1];
   }
-  const bool is_query = pack < p.packs;
+  const bool is_query = pack < p.o_packs;
   if (!B::kQ8 && !is_query)
 #pragma unroll
     for (int i = 0; i < 4; i++) v[i] = finite_value(v[i]);
   if (B::kQ8 && !is_query) append_q8(b, pack, v);
-  __half *to = b.heads() + (is_query ? 0 : kHeads * kDim - p.packs * STEP_PACK) + pack * STEP_PACK + lane;
+  __half *to = b.heads() + (is_query ? 0 : kHeads * kDim - p.o_packs * STEP_PACK) + pack * STEP_PACK + lane;
 #pragma unroll
   for (int i = 0; i < 4; i++) to[32 * i] = __float2half_rn(v[i]);
   if (B::kQ8 || is_query || b.rank() != kAppender) return;
@@ -146,7 +146,7 @@ template <class B> __device__ __forceinline__ void make_head(const B &b, const H
   const size_t at = lane + b.new_cache_row() * kDim;
 #pragma unroll
   for (int i = 0; i < B::kPackHeads; i++) {
-    const bool is_key = kDim == 128 ? pack == p.packs : i == 0;
+    const bool is_key = kDim == 128 ? pack == p.o_packs : i == 0;
     __half *cache = (__half *)(is_key ? c.k : c.v) + at;
 #pragma unroll
     for (int j = 0; j < kDim / 32; j++) cache[32 * j] = __float2half_rn(v[i * (kDim / 32) + j]);
@@ -346,11 +346,11 @@ template <class B> __device__ __forceinline__ void take_states(B &b) {
   const int pack = b.warp(), lane = b.lane();
   if constexpr (kIsInt8<B::kParts>) {
     float v[4] = {};
-    if (pack < b.plan.packs) merge_blocks(b, v);
+    if (pack < b.plan.o_packs) merge_blocks(b, v);
     const float scale = int8_scale(b, O, magnitude_bits(v), 1);
-    if (pack < b.plan.packs) store_int8(v, 1, scale, b.value_planes() + pack * kPlaneBytes, lane);
+    if (pack < b.plan.o_packs) store_int8(v, 1, scale, b.value_planes() + pack * kPlaneBytes, lane);
     if (b.thread() == 0) b.value_scales()->x = scale;
-  } else if (pack < b.plan.packs) {
+  } else if (pack < b.plan.o_packs) {
     float v[4];
     merge_blocks(b, v, sink);
     keep_outputs(b, pack, v);

@@ -49,7 +49,7 @@ template <bool kDebug, class TheForm> struct Block : Thread<kDebug, TheForm> {
     return this->exchange() + step_latent_inputs(&plan.shape);
   }
   __device__ __forceinline__ float2 *value_scales() const {
-    return (float2 *)(value_planes() + plan.packs * 2 * STEP_GROUP);
+    return (float2 *)(value_planes() + plan.o_packs * 2 * STEP_GROUP);
   }
   /* In a hybrid. gates(): factors of attention's output; delta_outputs(): outputs of value heads;
    * delta_squares(): their sums of squares. */
@@ -61,7 +61,7 @@ template <bool kDebug, class TheForm> struct Block : Thread<kDebug, TheForm> {
   /* A mixture of experts: the output of attention or of the delta rule, for the router. */
   __device__ __forceinline__ float *outputs() const {
     if constexpr (Base::kLatent) return this->exchange();
-    return (float *)(value_planes() + plan.packs * step_value_bytes(&plan.shape));
+    return (float *)(value_planes() + plan.o_packs * step_value_bytes(&plan.shape));
   }
   /* ids(), chosen(): the chosen experts and their logits (varied experts, after weigh(): their weights).
    * block_weights(): the weight of each FFN block's choice. keys(): keys of the router's logits without the
@@ -113,7 +113,7 @@ template <bool kDebug, class TheForm> struct Block : Thread<kDebug, TheForm> {
    * states_bytes(): softmax states. */
   __device__ __forceinline__ int projection_bytes() const {
     if constexpr (Base::kLatent) return step_latent_inputs(&plan.shape) * 4;
-    return plan.all_packs * STEP_PACK * 4;
+    return plan.qkv_packs * STEP_PACK * 4;
   }
   __device__ __forceinline__ int states_bytes() const {
     return STEP_BLOCKS * plan.heads_per_kv * (Base::kStateDim * 2 + 8);
@@ -123,7 +123,7 @@ template <bool kDebug, class TheForm> struct Block : Thread<kDebug, TheForm> {
     return plan.heads_per_kv * step_latent_query(&plan.shape) * 4;
   }
   __device__ __forceinline__ int latent_keys_bytes() const { return plan.heads_per_kv * STEP_LATENT * 2; }
-  __device__ __forceinline__ int latent_values_bytes() const { return plan.packs * STEP_PACK * 4; }
+  __device__ __forceinline__ int latent_values_bytes() const { return plan.o_packs * STEP_PACK * 4; }
   /* A hybrid: bytes of projections and of states in the first layer from `layer` on where the cluster has
    * heads. Layers of the delta rule have projections with gates, and outputs of heads with their sums of
    * squares. If no layer is left, the bytes never come, so the phase does not end. */
@@ -164,7 +164,7 @@ template <class B> __device__ __forceinline__ void make_share(const B &b, int in
   const bool dense = B::kLatent && index >= MATRICES && index != Q_B;
   const int matrix = B::kHybrid && index >= MATRICES ? index - MATRICES : dense ? index / 2 : index;
   constexpr int kTiles = B::kDim / 16; /* tile rows of a head */
-  const int packs = p.packs, cluster = b.cluster(), rank = b.rank();
+  const int packs = p.o_packs, cluster = b.cluster(), rank = b.rank();
   const int ffn_blocks = dense ? p.shape.dense_width / STEP_GROUP : p.shape.intermediate / B::kFeatures,
             first = step_first_of(&p.shape, ffn_blocks, cluster),
             n_ffn_blocks = step_first_of(&p.shape, ffn_blocks, cluster + 1) - first;
@@ -183,7 +183,7 @@ template <class B> __device__ __forceinline__ void make_share(const B &b, int in
     if (matrix == QKV) { /* a tile row of each pack (tile_of()) */
       s.n_rows = s.split = step_mix_packs(mix, delta);
     } else {
-      place_outputs(s, matrix, p, cluster, rank * p.slice / 16, mix.n == 0 ? 0 : p.slice / 16);
+      set_outputs(s, matrix, p, cluster, rank * p.slice / 16, mix.n == 0 ? 0 : p.slice / 16);
       s.all_groups = delta ? p.shape.n_value_heads : 2 * p.shape.n_heads;
       s.n_groups = step_mix_groups(mix, delta), s.group = delta ? mix.first : 2 * mix.first;
     }
@@ -195,7 +195,7 @@ template <class B> __device__ __forceinline__ void make_share(const B &b, int in
     if (matrix == Q_B) s.all_groups = s.n_groups = p.shape.q_rank / STEP_GROUP;
   } else if (matrix == QKV) { /* one tile row of each pack: the queries, then key and value */
     const int kv_head = p.shape.n_heads + b.kv_head() + rank / kTiles * p.shape.n_kv_heads;
-    s.n_rows = p.all_packs, s.split = packs;
+    s.n_rows = p.qkv_packs, s.split = packs;
     s.tile[0] = 8 * cluster * packs + rank, s.stride[0] = 8;
     s.tile[1] = kTiles * kv_head + rank % kTiles, s.stride[1] = kTiles * p.shape.n_kv_heads;
   } else if (B::kVaried && matrix == GATE_UP) { /* one of the eight tile rows of each FFN block */
@@ -205,7 +205,7 @@ template <class B> __device__ __forceinline__ void make_share(const B &b, int in
     s.n_rows = s.split = 2 * n_ffn_blocks;
     s.tile[0] = 16 * first + 2 * rank, s.stride[0] = 16, s.log_run = 1;
   } else {
-    place_outputs(s, matrix, p, cluster, rank * p.slice / 16, p.slice / 16);
+    set_outputs(s, matrix, p, cluster, rank * p.slice / 16, p.slice / 16);
     if (dense) s.all_groups = ffn_blocks, s.group = first, s.n_groups = n_ffn_blocks;
     if constexpr (B::kVaried) {
       s.n_rows = s.split = max(0, min(p.slice, b.width() - rank * p.slice)) / 16;
@@ -222,8 +222,8 @@ template <class B> __device__ __forceinline__ void make_share(const B &b, int in
   s.sums_at = full ? p.off.long_sums : p.off.sums;
   s.splits = cut.splits, s.groups = cut.groups, s.span = cut.span;
   s.log_k_warps = log_2(cut.k_warps), s.log_rows = log_2(cut.rows);
-  s.inverse = (65535 + cut.splits) / cut.splits;
-  s.next = STEP_WARPGROUPS % cut.splits ? 0 : STEP_WARPGROUPS / cut.splits * cut.rows * 16;
+  s.splits_reciprocal = (65535 + cut.splits) / cut.splits;
+  s.next_sums = STEP_WARPGROUPS % cut.splits ? 0 : STEP_WARPGROUPS / cut.splits * cut.rows * 16;
   s.stages = ((s.n_rows + cut.rows - 1) >> s.log_rows) * cut.splits;
   s.run = run_of(s.stages, p.n_slots);
   b.share_at(index) = s;
@@ -246,7 +246,7 @@ template <class B> __device__ __forceinline__ void begin_mixers(const B &b) {
 }
 
 __device__ __forceinline__ int first_group(const Share &share, int split) {
-  return split * share.n_groups * share.inverse >> 16;
+  return split * share.n_groups * share.splits_reciprocal >> 16;
 }
 
 template <class B> __device__ __forceinline__ StageTiles stage_of(const B &, const Share &share, int i) {

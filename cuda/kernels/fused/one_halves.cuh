@@ -25,13 +25,13 @@ __device__ __forceinline__ int half_row(int lane) {
 
 /* Where the lane's first vector lies in a tile row of a stage. Stages begin at the same place modulo
  * 1,024. */
-template <class B> __device__ __forceinline__ int half_place(const B &b) {
+template <class B> __device__ __forceinline__ int half_offset(const B &b) {
   const int row = half_row(b.lane()), turn = row + (int)(b.stage_address({0, 0}) >> 7);
   return row * 128 + ((b.lane() ^ turn) & 3 | turn & 4) * 16;
 }
 
 /* The address of the lane's vector 4 * half + t in row half_row() + 8 * row of a tile. `first`: the address
- * where the warp's part of a stage begins, a multiple of 128, plus half_place(). */
+ * where the warp's part of a stage begins, a multiple of 128, plus half_offset(). */
 __device__ __forceinline__ uint32_t halves_at(uint32_t first, int tile, int half, int row) {
   return (half ? first ^ 64 : first) + tile * 2048 + row * 1024;
 }

@@ -71,7 +71,7 @@ template <class B> __device__ __forceinline__ int take_token(B &b) {
     const Sampled best = best_of_blocks(b.args.peers, b.args.best_at, b.args.turn - 1,
                                         b.plan.shape.n_clusters * STEP_BLOCKS, b.lane());
     if (b.lane() == 0) b.vars().id = best.id;
-    if (b.thread() == 0 && blockIdx.x == 0) give_pick(pick, best);
+    if (b.thread() == 0 && blockIdx.x == 0) store_pick(pick, best);
   }
   b.sync();
   return b.vars().id;

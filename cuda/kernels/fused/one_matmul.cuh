@@ -237,7 +237,8 @@ template <class B> __device__ __forceinline__ void make_tasks(const B &b) {
 }
 
 /* The address in a stage of what Task::tiles[pair][c][i] loads. from: where the lane's first vector lies. */
-template <int kParts> __device__ __forceinline__ uint32_t tile_place(uint32_t from, int pair, int c, int i) {
+template <int kParts>
+__device__ __forceinline__ uint32_t tile_address(uint32_t from, int pair, int c, int i) {
   if constexpr (kIsHalf<kParts>)
     return halves_at(from, pair, c, i);
   else
@@ -253,7 +254,7 @@ __device__ __forceinline__ void load_tiles(AnyTask &task, uint32_t from) {
     for (int c = 0; c < 2; c++)
 #pragma unroll
       for (int i = 0; i < 2; i++)
-        task.tiles[pair][c][i] = load_shared_16(tile_place<kParts>(from, pair, c, i));
+        task.tiles[pair][c][i] = load_shared_16(tile_address<kParts>(from, pair, c, i));
 }
 
 /* Where the lane's zeros or factors of group group0 lie in a stage, in its tile row `row`: the same in all
@@ -292,7 +293,7 @@ template <int kParts, class B> __device__ __forceinline__ void matmul_of(B &b, i
   const int log_k = share.log_k_warps, most = share.groups, row = (b.warp() & 3) >> log_k;
   /* Offsets of the lane's tiles, scales and zeros in a stage, as far as they are the same for all stages. */
   const int group0 = row * most + (b.warp() & 3 & ((1 << log_k) - 1)) * share.span;
-  const uint32_t tiles_at = opaque(group0 * kTiles + (kIsHalf<kParts> ? half_place(b) : b.lane() * 16)),
+  const uint32_t tiles_at = opaque(group0 * kTiles + (kIsHalf<kParts> ? half_offset(b) : b.lane() * 16)),
                  scales_at = opaque((most << share.log_rows) * kTiles + group0 * kScale +
                                     (kIsFp4<kParts> ? fp4_scales_at(b.lane()) : g * 4)),
                  zeros_at = zeros_of_lane<kParts>(b, share, group0, row);
@@ -303,7 +304,7 @@ template <int kParts, class B> __device__ __forceinline__ void matmul_of(B &b, i
   uint32_t scale_at[kParts], zero_at[kParts], to; /* scale_at, zero_at: in a stage; to: address of the sums */
   int first, mine;                                /* first of the warp's groups; their number */
   int of_first = 0, of_both = 0; /* kHalves: half groups of the stage's first expert, of both experts */
-  auto place = [&] {
+  auto locate = [&] {
     const uint32_t entry = load_shared_4(tasks);
     first = entry & 127, mine = entry >> 7 & 7;
     if constexpr (kHalves) of_first = entry >> 10 & 15, of_both = 2 * mine - (int)(entry >> 14 & 1);
@@ -344,7 +345,7 @@ template <int kParts, class B> __device__ __forceinline__ void matmul_of(B &b, i
     if (at_once) release();
   };
   int left = share.stages - warpgroup;
-  place();
+  locate();
   bool fetched = left > 0 && first_is_full(b, matrix, cursor);
   if (fetched) fetch(!B::kExperts);
   const bool has_norm = matrix == QKV || matrix == GATE_UP;
@@ -361,7 +362,7 @@ template <int kParts, class B> __device__ __forceinline__ void matmul_of(B &b, i
 #pragma unroll 1
   for (; left > 0; left -= STEP_WARPGROUPS) {
     if (is_new) {
-      if (!B::kExperts || !is_first) place(); /* again: keeping its results costs FP4 2% */
+      if (!B::kExperts || !is_first) locate(); /* again: keeping its results costs FP4 2% */
       take_inputs(in, b.smem + share.x_at, (const float2 *)(b.smem + share.x_scales_at), first, mine,
                   b.lane());
     }
@@ -377,9 +378,9 @@ template <int kParts, class B> __device__ __forceinline__ void matmul_of(B &b, i
       if (!is_free) release();
     });
     if (t < 2) store_shared(to, y);
-    to += share.next * 4;
+    to += share.next_sums * 4;
     tasks += STEP_WARPGROUPS * STEP_ENTRY_BYTES;
-    is_new = share.next == 0;
+    is_new = share.next_sums == 0;
     cursor.move(STEP_WARPGROUPS, b.plan.n_slots);
     fetched = false;
   }

@@ -45,7 +45,7 @@ static int lm_head_width(int hidden, int most) {
 
 static void plan_several(const StepShape *s, StepPlan *plan) {
   StepOffsets *off = &plan->off;
-  const int tokens = plan->tokens, packs = plan->packs, ffn_blocks = plan->most_ffn_blocks;
+  const int tokens = plan->tokens, packs = plan->o_packs, ffn_blocks = plan->most_ffn_blocks;
   const int groups = s->hidden / STEP_GROUP, own_groups = ceil_div(groups, STEP_BLOCKS),
             rows = own_groups * 8, parts = step_parts(s),
             x_scales = tokens * step_x_scales(parts) * STEP_X_SCALE_BYTES;
@@ -64,7 +64,7 @@ static void plan_several(const StepShape *s, StepPlan *plan) {
     slot = step_larger(slot, share_bytes(shares[i], parts));
   plan->slot_bytes = step_align_up(slot, 128);
 
-  const int stages = share_stages(STEP_BLOCKS * plan->all_packs, own_groups) + share_stages(rows, packs) +
+  const int stages = share_stages(STEP_BLOCKS * plan->qkv_packs, own_groups) + share_stages(rows, packs) +
                      share_stages(2 * STEP_BLOCKS * ffn_blocks, own_groups) + share_stages(rows, ffn_blocks);
   const int inputs = step_larger(packs, ffn_blocks), owned = ceil_div(packs * tokens, STEP_BLOCKS);
   const int states = plan->states * plan->queries;
@@ -197,7 +197,7 @@ Status step_plan(const StepShape *s, int tokens, StepPlan *plan, Error *err) {
     step_plan_ring(s, plan);
   }
   if (s->head_dim == STEP_WIDE_HEAD &&
-      (plan->all_packs > STEP_WARPS || plan->heads_per_kv > STEP_MAX_SHARED_HEADS))
+      (plan->qkv_packs > STEP_WARPS || plan->heads_per_kv > STEP_MAX_SHARED_HEADS))
     return error_set(err, STATUS_MODEL, "one kernel a step: not with this number of heads of a cluster");
   if (step_is_varied(s) && 2 * step_larger(plan->down[0].groups, plan->down[1].groups) > STEP_ENTRY_GROUPS)
     return error_set(err, STATUS_MODEL, "one kernel a step: not with this intermediate size of a cluster");

@@ -214,11 +214,11 @@ typedef struct {
   StepShape shape;
   int tokens;       /* tokens of a step, at most: 1, 2, 4 or 8 */
   int heads_per_kv; /* query heads of a cluster that attends; in a hybrid: at most */
-  /* packs: packs of a cluster's queries; all_packs: these and the packs of key and value. In a hybrid and
-   * with latent attention `packs` counts groups of inputs of o, and `all_packs` counts packs of projections.
-   * In a hybrid both are the most that a cluster has in any layer. */
-  int packs;
-  int all_packs;
+  /* o_packs: packs of a cluster's inputs of o; these are as many as its packs of queries, but in a hybrid and
+   * with latent attention. qkv_packs: its packs of projections: q, k and v, or what takes their place. In a
+   * hybrid both are the most that a cluster has in any layer. */
+  int o_packs;
+  int qkv_packs;
   int columns;          /* sets of eight queries, each the columns of an mma: 1, 2 or 4 */
   int most_ffn_blocks;  /* FFN blocks of a cluster, at most */
   int states;           /* softmax states of a block's warps, at most; one token: plus that of the new key */
@@ -537,8 +537,8 @@ CONSTEXPR HOST_DEVICE int step_keys(const StepShape *s) {
                                                             : STEP_KEYS;
 }
 
-/* step_packs(): packs of a KV head's queries; step_kv_packs(): packs of its key and value. */
-CONSTEXPR HOST_DEVICE int step_packs(const StepShape *s) {
+/* step_query_packs(): packs of a KV head's queries; step_kv_packs(): packs of its key and value. */
+CONSTEXPR HOST_DEVICE int step_query_packs(const StepShape *s) {
   return s->n_heads / s->n_kv_heads * s->head_dim / STEP_PACK;
 }
 CONSTEXPR HOST_DEVICE int step_kv_packs(const StepShape *s) {

@@ -12,7 +12,7 @@
  * A mixture of experts has a table [stages][2 parts][4 tile rows] of two words, because a stage of down can
  * begin with the last groups of one choice and end with the first of the next. An entry: {the first word as
  * for expert 0, 28 bits groups of an expert, 4 bits choice}. For gate and up and for down the loading warps
- * add the groups before the chosen expert's (place_of_entry()); the second word of other matrices is 0.
+ * add the groups before the chosen expert's (group_of_entry()); the second word of other matrices is 0.
  * Entries of varied experts' down count half groups, each the inputs of one FFN block. */
 #pragma once
 
@@ -54,10 +54,10 @@ __device__ __forceinline__ uint32_t first_word(uint32_t entry) {
 
 /* The first group and the number of groups of a copy, from its entry. With experts the entry is that of
  * expert 0, and the groups before the chosen expert's are added: call this after the choice. */
-template <class B> __device__ __forceinline__ uint32_t place_of_entry(const B &b, const uint2 &entry) {
+template <class B> __device__ __forceinline__ uint32_t group_of_entry(const B &b, const uint2 &entry) {
   return entry.x + ((uint32_t)b.ids()[entry.y & 15] * (entry.y >> 4) << 5); /* 0, 0: no copy */
 }
-template <class B> __device__ __forceinline__ uint32_t place_of_entry(const B &, uint32_t entry) {
+template <class B> __device__ __forceinline__ uint32_t group_of_entry(const B &, uint32_t entry) {
   return entry;
 }
 
@@ -83,7 +83,7 @@ template <class B> __device__ __forceinline__ int tile_of(const B &b, int index,
 
 /* The entry of a copy of groups first .. first + groups - 1 of the expert of `choice`. of_expert: the number
  * of groups of one expert. */
-__device__ __forceinline__ uint2 place_of(int first, int groups, int of_expert, int choice) {
+__device__ __forceinline__ uint2 entry_of_groups(int first, int groups, int of_expert, int choice) {
   static_assert(STEP_MAX_CHOSEN <= 16, "a choice has 4 bits");
   return make_uint2(first << 5 | groups, of_expert << 4 | choice);
 }
@@ -91,7 +91,7 @@ __device__ __forceinline__ uint2 place_of(int first, int groups, int of_expert, 
 /* The entry of tile row `row` of a stage of gate and up or of down: part 0 is from the stage's first expert,
  * part 1 from the second. */
 template <class B>
-__device__ __forceinline__ uint2 place_in_expert(const B &b, int matrix, const Share &share,
+__device__ __forceinline__ uint2 entry_in_expert(const B &b, int matrix, const Share &share,
                                                  const StageTiles &stage, int row, int part) {
   const int blocks = b.plan.expert_blocks, tile = tile_row(share, stage.row + row);
   if (row >= stage.rows) return make_uint2(0, 0);
@@ -99,20 +99,20 @@ __device__ __forceinline__ uint2 place_in_expert(const B &b, int matrix, const S
     const int rows = B::kFeatures / 8 * blocks, choice = tile / rows,
               index = (tile - choice * rows) * share.all_groups;
     return part ? make_uint2(0, 0)
-                : place_of(index + stage.group, stage.groups, rows * share.all_groups, choice);
+                : entry_of_groups(index + stage.group, stage.groups, rows * share.all_groups, choice);
   }
   if constexpr (B::kVaried) { /* a stage, or even a group, may belong to two experts */
     const int begin = 2 * stage.group, n = min(2 * stage.groups, b.n_blocks() - begin),
               block = share.group + begin, choice = block / blocks, row_blocks = share.all_groups,
               first = min(n, (choice + 1) * blocks - block), all = b.width() / 16 * row_blocks;
-    return part == 0   ? place_of(tile * row_blocks + block - choice * blocks, first, all, choice)
-           : first < n ? place_of(tile * row_blocks, n - first, all, choice + 1)
+    return part == 0   ? entry_of_groups(tile * row_blocks + block - choice * blocks, first, all, choice)
+           : first < n ? entry_of_groups(tile * row_blocks, n - first, all, choice + 1)
                        : make_uint2(0, 0);
   }
   const int block = share.group + stage.group, choice = block / blocks,
             first = min(stage.groups, (choice + 1) * blocks - block), all = b.plan.shape.hidden / 16 * blocks;
-  return part == 0              ? place_of(tile * blocks + block - choice * blocks, first, all, choice)
-         : first < stage.groups ? place_of(tile * blocks, stage.groups - first, all, choice + 1)
+  return part == 0              ? entry_of_groups(tile * blocks + block - choice * blocks, first, all, choice)
+         : first < stage.groups ? entry_of_groups(tile * blocks, stage.groups - first, all, choice + 1)
                                 : make_uint2(0, 0);
 }
 
@@ -141,7 +141,7 @@ template <class B> __device__ __forceinline__ void make_stages(const B &b) {
       const uint32_t own = row < stage.rows && part == 0 ? index << 5 | stage.groups : 0;
       if constexpr (B::kExperts)
         ((uint2 *)to)[i] = matrix == GATE_UP || matrix == DOWN
-                               ? place_in_expert(b, matrix, share, stage, row, part)
+                               ? entry_in_expert(b, matrix, share, stage, row, part)
                                : make_uint2(own, 0);
       else
         to[i] = own;

@@ -446,7 +446,7 @@ static __global__ void pick_best(StepPeers peers, size_t best_at, unsigned turn,
                                  StepPick pick) {
   begin_overlapping();
   const Sampled found = step::best_of_blocks(peers, best_at, turn, n_blocks, (int)threadIdx.x);
-  if (threadIdx.x == 0) step::give_pick(pick, found);
+  if (threadIdx.x == 0) step::store_pick(pick, found);
 }
 
 Status step_pick(const Step *s, StepPick pick, cudaStream_t stream, Error *err) {

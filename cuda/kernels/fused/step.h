@@ -160,13 +160,13 @@ typedef enum {
                    * residual stream are written */
   STEP_AT_VALUES, /* until all clusters have contributed to a sum, or sent their largest x, or all blocks have
                    * reported a bound */
-} StepPlace;
+} StepEvent;
 
 /* When a wait takes too long, the watchdog writes this to host memory, then ends the kernel. */
 typedef struct {
   int hung; /* 0: no wait was too long */
-  int block, warp, lane, layer, place, parity;
-  int number; /* By `place`: STEP_AT_STAGE: the slot. STEP_AT_PROJECTIONS of several tokens: the chunk, or 0.
+  int block, warp, lane, layer, event, parity;
+  int number; /* By `event`: STEP_AT_STAGE: the slot. STEP_AT_PROJECTIONS of several tokens: the chunk, or 0.
                * STEP_AT_VALUES: for a sum one of the words that the lane polls (several tokens: token *
                * hidden + column), for the largest x the matrix, for bounds -1. Else 0. */
 } StepHang;

@@ -43,18 +43,18 @@ template <class B, int kKind> struct Copier {
   __device__ __forceinline__ uint32_t full(int slot) const { return base + slot * 8; }
   __device__ __forceinline__ uint32_t empty(int slot) const { return base + (STEP_MAX_SLOTS + slot) * 8; }
 
-  /* Issues this warp's part of the next stage: lanes with `mine` call copy(place, barrier); place: the shared
-   * address of the stage's byte `to_byte`. `all`: bytes of all lanes. Keep this path empty: anything between
-   * the last wait and the copy delays every later stage. */
+  /* Issues this warp's part of the next stage: lanes with `mine` call copy(address, barrier); address: that of
+   * the stage's byte `to_byte`. `all`: bytes of all lanes. Keep this path empty: anything between the last
+   * wait and the copy delays every later stage. */
   template <class Copy>
   __device__ __forceinline__ void stage_by(uint32_t to_byte, bool mine, int all, Copy copy) {
     const int n_slots = b.plan.n_slots;
     const uint32_t barrier = full(to.slot),
-                   place = base + b.plan.ring_at + to.slot * b.plan.slot_bytes + to_byte;
+                   address = base + b.plan.ring_at + to.slot * b.plan.slot_bytes + to_byte;
     b.wait_at(empty(to.slot), to.parity ^ 1, STEP_AT_SLOT);
     if (b.lane() == 0) barrier_expect(barrier, all);
     if (kKind == TILES) b.wait_at(full(oldest.slot), oldest.parity, STEP_AT_LIMIT);
-    if (mine) copy(place, barrier);
+    if (mine) copy(address, barrier);
     if (kKind == TILES) {
       oldest.move(1, n_slots);
       number++;
@@ -65,7 +65,7 @@ template <class B, int kKind> struct Copier {
   /* Lanes with `mine` copy `bytes` each, a multiple of 16. */
   __device__ __forceinline__ void stage(uint32_t to_byte, const void *from, int bytes, bool mine, int all) {
     stage_by(to_byte, mine, all,
-             [&](uint32_t place, uint32_t barrier) { copy_bulk(place, from, bytes, barrier, once); });
+             [&](uint32_t address, uint32_t barrier) { copy_bulk(address, from, bytes, barrier, once); });
   }
 
   /* A lane's part of a stage of weights: `bytes` that begin `odd` bytes before the entry's place (zeros of
@@ -125,13 +125,13 @@ template <class B, int kKind> struct Copier {
     const int n_groups = share.groups, lane = b.lane(),
               stride = kKind == ZEROS ? zeros_stride<kParts>(n_groups + B::kOddBlocks, B::kFactors)
                                       : n_groups << kLogGroup<kParts>,
-              place = (1 << share.log_rows) * n_groups * kBefore + lane % kStageRows * stride;
+              piece_at = (1 << share.log_rows) * n_groups * kBefore + lane % kStageRows * stride;
     at += min(lane, kCopies - 1) * kCopyBytes<B>;
     Entry<B> entry = load_entry<B>(at);
-    Piece piece = piece_of<kParts>(first_word(entry), place, log_unit);
+    Piece piece = piece_of<kParts>(first_word(entry), piece_at, log_unit);
     if (waits) b.wait(b.barriers().routed, b.layer() & 1, STEP_AT_ROUTES);
     __syncwarp(); /* a lane that looks at the slot late could find it emptied once more, and wait for ever */
-    uint32_t index = place_of_entry(b, entry) >> 5;
+    uint32_t index = group_of_entry(b, entry) >> 5;
     const bool ones = kKind == SCALES && kParts == STEP_FP8_PARTS && !from0;
     if (ones) from0 = (const unsigned char *)(b.args.bounds + kOnesAt);
     const uint32_t inverse = kInRows<kParts> ? ~0u / (uint32_t)share.all_groups + 1 : 0;
@@ -139,12 +139,12 @@ template <class B, int kKind> struct Copier {
     for (; n > 0; n--) {
       at += kCopies * kCopyBytes<B>;
       entry = load_entry<B>(at); /* after the last stage: another share's entry, or past the table; unused */
-      const uint32_t after = place_of_entry(b, entry) >> 5;
+      const uint32_t after = group_of_entry(b, entry) >> 5;
       if constexpr (kKind == TILES && kInRows<kParts>) {
         const int row = (int)__umulhi(index, inverse), tile = 2 * ((int)index - row * share.all_groups);
         const unsigned char *map = from0 + ((piece.bytes >> log_unit) - 1) * kMapBytes;
-        stage_by(piece.to, piece.mine, piece.all, [&](uint32_t place, uint32_t barrier) {
-          copy_box(place, map, barrier, 0, 16 * row, tile, once);
+        stage_by(piece.to, piece.mine, piece.all, [&](uint32_t address, uint32_t barrier) {
+          copy_box(address, map, barrier, 0, 16 * row, tile, once);
         });
       } else {
         const unsigned char *from = kKind == ZEROS && kHasFactors<kParts>
@@ -153,7 +153,7 @@ template <class B, int kKind> struct Copier {
         stage(piece.to, from, piece.bytes, piece.mine, piece.all);
       }
       index = after;
-      piece = piece_of<kParts>(first_word(entry), place, log_unit);
+      piece = piece_of<kParts>(first_word(entry), piece_at, log_unit);
     }
   }
 

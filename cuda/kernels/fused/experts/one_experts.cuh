@@ -238,16 +238,16 @@ template <class B> __device__ __forceinline__ void route_outputs(B &b) {
 /* --- the choice */
 
 /* A logit as an integer key: larger logits have larger keys. The low five bits are 31 minus the expert's
- * place among its block's experts, so no two experts of a block have the same key. Logits that differ only in
- * their last five bits count as equal, and the first of them wins. NaN counts as the largest number; with a
- * sign, as the smallest. Every key is larger than 31 and less than ~0. */
-constexpr uint32_t kPlaceBits = 31;
-__device__ __forceinline__ uint32_t key_of(float logit, int place) {
+ * number among its block's experts, so no two experts of a block have the same key. Logits that differ only
+ * in their last five bits count as equal, and the first of them wins. NaN counts as the largest number; with
+ * a sign, as the smallest. Every key is larger than 31 and less than ~0. */
+constexpr uint32_t kExpertBits = 31;
+__device__ __forceinline__ uint32_t key_of(float logit, int expert) {
   const uint32_t bits = __float_as_uint(logit), ordered = bits & 0x80000000u ? ~bits : bits | 0x80000000u;
-  return (min(max(ordered, 0x20u), 0xffffffdfu) & ~kPlaceBits) | (kPlaceBits - place);
+  return (min(max(ordered, 0x20u), 0xffffffdfu) & ~kExpertBits) | (kExpertBits - expert);
 }
 __device__ __forceinline__ float logit_of(uint32_t key) {
-  const uint32_t ordered = (key & ~kPlaceBits) | 16;
+  const uint32_t ordered = (key & ~kExpertBits) | 16;
   return __uint_as_float(ordered & 0x80000000u ? ordered & 0x7fffffffu : ~ordered);
 }
 
@@ -292,7 +292,7 @@ template <class B> __device__ __forceinline__ void sort_share(const B &b, int of
   constexpr int kExperts = 16 * kQuads<B>, kLanes = 32 / kExperts, kCompared = kExperts / kLanes;
   const int own = b.lane() % kExperts, half = b.lane() / kExperts, expert = folded_share(b) * of + own;
   const bool any = own < folded_share(b) && expert < b.plan.shape.n_experts;
-  uint32_t key = any ? b.keys()[expert] : kPlaceBits - own; /* less than the key of any expert */
+  uint32_t key = any ? b.keys()[expert] : kExpertBits - own; /* less than the key of any expert */
   if constexpr (B::kVaried)
     if (any) key = key_of(logit_of(key) * inverse + __ldg(b.router_bias() + expert), own);
   if constexpr (B::kLatent)
@@ -312,12 +312,12 @@ template <class B> __device__ __forceinline__ void rank_candidates(const B &b, i
 #pragma unroll 1
   for (int first = 0; first < n; first += 8) {
     const int i = first + b.lane() / 4;
-    const uint32_t key = b.candidates()[of * n + min(i, n - 1)], logit = key & ~kPlaceBits;
+    const uint32_t key = b.candidates()[of * n + min(i, n - 1)], logit = key & ~kExpertBits;
     int rank = part == of / 2 ? i : 0; /* the block's own candidates are sorted: i are better */
 #pragma unroll
     for (int j = 0; j < 2; j++) {
       const int block = 2 * part + j;
-      const uint32_t least = block == of ? ~0u : block > of ? logit + kPlaceBits + 1 : logit;
+      const uint32_t least = block == of ? ~0u : block > of ? logit + kExpertBits + 1 : logit;
 #pragma unroll 4
       for (int k = 0; k < n; k += 4) {
         const uint4 other = *(const uint4 *)(b.candidates() + block * n + k);
@@ -326,7 +326,7 @@ template <class B> __device__ __forceinline__ void rank_candidates(const B &b, i
     }
     rank = lanes_sum<1, 2>(rank);
     if (part == 0 && i < n && rank < b.n_routed()) {
-      b.ids()[rank] = folded_share(b) * of + (int)(kPlaceBits - (key & kPlaceBits));
+      b.ids()[rank] = folded_share(b) * of + (int)(kExpertBits - (key & kExpertBits));
       b.chosen()[rank] = logit_of(B::kLatent ? b.keys()[b.ids()[rank]] : key);
     }
   }
@@ -384,8 +384,8 @@ template <class B> __device__ __forceinline__ Prefetch prefetch_of_lane(const B 
 template <class B> __device__ __forceinline__ void start_prefetch(const B &b, const Prefetch &own) {
   if (b.lane() >= 2 * kPrefetched) return;
   const int log_unit = b.lane() % 2 ? 5 + kLogParts<B::kParts> : kLogTiles<B::kParts>;
-  const uint32_t place = place_of_entry(b, own.entry);
-  prefetch_bulk(own.matrix + ((size_t)(place >> 5) << log_unit), (int)(place & 31) << log_unit);
+  const uint32_t groups = group_of_entry(b, own.entry);
+  prefetch_bulk(own.matrix + ((size_t)(groups >> 5) << log_unit), (int)(groups & 31) << log_unit);
 }
 
 /* Prefetches the chosen experts' biases: of gate and up in the block's tile rows, of down in its columns. */

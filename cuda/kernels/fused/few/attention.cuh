@@ -25,7 +25,7 @@ template <class B> __device__ __forceinline__ States warp_states(const B &b) {
 
 /* States of this block's packs of queries: [pack / 8][block][128]. */
 template <class B> __device__ __forceinline__ States block_states(const B &b) {
-  const int owned = (b.plan.packs * B::kTokens + STEP_BLOCKS - 1) / STEP_BLOCKS;
+  const int owned = (b.plan.o_packs * B::kTokens + STEP_BLOCKS - 1) / STEP_BLOCKS;
   __half *values = (__half *)(b.smem + b.plan.off.states);
   return {values, (float2 *)(values + owned * STEP_BLOCKS * STEP_PACK)};
 }
@@ -148,8 +148,8 @@ template <class B> __device__ __forceinline__ void send_states(const B &b, int n
 #pragma unroll 1
   for (int item = b.thread(); item < queries * kItems; item += STEP_THREADS) {
     const int query = item / kItems, dim = item % kItems * 8, pack = query / kPackHeads,
-              peer = pack % STEP_BLOCKS, place = pack / STEP_BLOCKS * STEP_BLOCKS + b.rank();
-    const int at = place * kPackHeads + query % kPackHeads;
+              peer = pack % STEP_BLOCKS, own_pack = pack / STEP_BLOCKS * STEP_BLOCKS + b.rank();
+    const int at = own_pack * kPackHeads + query % kPackHeads;
     const uint32_t barrier = peer_address(&b.barriers().states, peer);
     const MergedState merged = merge_states<kDim>(from, n_states, queries, query, dim);
     send_16(peer_address(to.values + at * kDim + dim, peer), merged.values, barrier);
@@ -182,8 +182,8 @@ template <int kDim> __device__ __forceinline__ Four four_of(const __half *from, 
 template <class B> __device__ __forceinline__ void merge_queries(const B &b) {
   constexpr int kTokens = B::kTokens, kDim = B::kDim, kPackHeads = B::kPackHeads;
   const StepPlan &p = b.plan;
-  const int place = b.warp(), index = b.rank() + place * STEP_BLOCKS, lane = b.lane();
-  const int token = index / p.packs, pack = index - token * p.packs, head = kDim == 64 ? lane >> 4 : 0,
+  const int own_pack = b.warp(), index = b.rank() + own_pack * STEP_BLOCKS, lane = b.lane();
+  const int token = index / p.o_packs, pack = index - token * p.o_packs, head = kDim == 64 ? lane >> 4 : 0,
             first = b.first_row_of(token);
   const Four q = four_of<STEP_PACK>(b.heads() + index * STEP_PACK, lane);
   float score[kTokens], maximum = -INFINITY;
@@ -199,14 +199,14 @@ template <class B> __device__ __forceinline__ void merge_queries(const B &b) {
   const States from = block_states(b);
 #pragma unroll
   for (int i = 0; i < STEP_BLOCKS; i++)
-    maximum = fmaxf(maximum, from.weights[(place * STEP_BLOCKS + i) * kPackHeads + head].x);
+    maximum = fmaxf(maximum, from.weights[(own_pack * STEP_BLOCKS + i) * kPackHeads + head].x);
   float v[4] = {0, 0, 0, 0}, total = 0;
 #pragma unroll
   for (int i = 0; i < STEP_BLOCKS; i++) {
-    const float2 w = from.weights[(place * STEP_BLOCKS + i) * kPackHeads + head];
+    const float2 w = from.weights[(own_pack * STEP_BLOCKS + i) * kPackHeads + head];
     const float factor = power_of_2(w.x - maximum) * w.y;
     total += factor;
-    four_of<STEP_PACK>(from.values + (place * STEP_BLOCKS + i) * STEP_PACK, lane).add_to(v, factor);
+    four_of<STEP_PACK>(from.values + (own_pack * STEP_BLOCKS + i) * STEP_PACK, lane).add_to(v, factor);
   }
 #pragma unroll
   for (int i = 0; i < kTokens; i++) {

@@ -37,10 +37,10 @@ struct alignas(16) KeySpan {
   uint32_t arrivals;
 };
 /* The keys of all sequences of the step. `all` counts the block's stages, `positions` the cached positions of
- * all sequences; inverse is 256 / n_parts, rounded up. `firsts` has 4 bits for each row: the first row of its
- * sequence. */
+ * all sequences; parts_reciprocal is 256 / n_parts, rounded up. `firsts` has 4 bits for each row: the first
+ * row of its sequence. */
 struct KeySpans {
-  int all, positions, inverse;
+  int all, positions, parts_reciprocal;
   uint32_t firsts;
   KeySpan of[STEP_MAX_TOKENS];
 };
@@ -105,7 +105,7 @@ struct Block : Thread<kDebug, TheForm>, Layout<N, TheForm::kParts> {
   }
   /* The number of packs of queries that this block merges: packs rank, rank + 8, ... of all tokens. */
   __device__ __forceinline__ int own_packs() const {
-    return (plan.packs * N - rank() + STEP_BLOCKS - 1) / STEP_BLOCKS;
+    return (plan.o_packs * N - rank() + STEP_BLOCKS - 1) / STEP_BLOCKS;
   }
 
   /* Bytes that a phase of each barrier counts. */
@@ -113,9 +113,9 @@ struct Block : Thread<kDebug, TheForm>, Layout<N, TheForm::kParts> {
   __device__ __forceinline__ int x_bytes() const {
     return plan.shape.hidden / STEP_GROUP * N * (kGroupBytes + 4); /* x, its scales, and the sum of squares */
   }
-  __device__ __forceinline__ int projection_bytes() const { return plan.all_packs * N * STEP_PACK * 2; }
+  __device__ __forceinline__ int projection_bytes() const { return plan.qkv_packs * N * STEP_PACK * 2; }
   __device__ __forceinline__ int states_bytes() const { return own_packs() * STEP_BLOCKS * kStateBytes; }
-  __device__ __forceinline__ int values_bytes() const { return plan.packs * N * kGroupBytes; }
+  __device__ __forceinline__ int values_bytes() const { return plan.o_packs * N * kGroupBytes; }
   __device__ __forceinline__ int gated_bytes() const { return share(DOWN).n_groups * N * kGroupBytes; }
 };
 
@@ -129,21 +129,21 @@ __device__ __forceinline__ int warpgroups_of(const Share &share, int row0) {
 template <class B> __device__ __forceinline__ void make_share(const B &b, int matrix) {
   const StepPlan &p = b.plan;
   constexpr int kTiles = B::kDim / 16; /* tile rows of a head */
-  const int packs = p.packs, cluster = b.cluster(), first_group = b.first_columns(),
+  const int packs = p.o_packs, cluster = b.cluster(), first_group = b.first_columns(),
             n_groups = b.end_columns() - first_group;
   Share s = {};
   s.group = first_group, s.n_groups = n_groups, s.all_groups = p.shape.hidden / STEP_GROUP;
   s.log_run = 3, s.stride[0] = 8;
   if (matrix == QKV) {
     s.log_run = log_2(kTiles), s.stride[0] = kTiles;
-    s.n_rows = 8 * p.all_packs, s.split = 8 * packs, s.tile[0] = 8 * cluster * packs;
+    s.n_rows = 8 * p.qkv_packs, s.split = 8 * packs, s.tile[0] = 8 * cluster * packs;
     s.tile[1] = kTiles * (p.shape.n_heads + cluster), s.stride[1] = kTiles * p.shape.n_kv_heads;
   } else if (matrix == GATE_UP) {
     s.tile[0] = 16 * step_first_block(&p.shape, STEP_GROUP, cluster);
     s.n_rows = s.split = 16 * step_first_block(&p.shape, STEP_GROUP, cluster + 1) - s.tile[0];
   } else {
     s.log_run = 0;
-    place_outputs(s, matrix, p, cluster, first_group * (STEP_GROUP / 16), n_groups * (STEP_GROUP / 16));
+    set_outputs(s, matrix, p, cluster, first_group * (STEP_GROUP / 16), n_groups * (STEP_GROUP / 16));
   }
   s.log_rows = log_2(STEP_WARPGROUP_WARPS);
   s.splits = step_few_stages(s.n_groups), s.groups = s.span = step_few_span(s.n_groups);

@@ -76,7 +76,7 @@ template <class B> __device__ __forceinline__ void begin_keys(B &b) {
   }
   KeySpans &spans = b.spans();
   spans.all = all, spans.positions = positions, spans.firsts = firsts;
-  spans.inverse = (255 + c.n_parts) / c.n_parts;
+  spans.parts_reciprocal = (255 + c.n_parts) / c.n_parts;
 }
 
 template <class B> __device__ __forceinline__ void begin_barriers(B &b) {

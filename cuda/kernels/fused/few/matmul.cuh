@@ -40,7 +40,7 @@ template <class B> __device__ __forceinline__ int items_of(int n, int turn) {
 /* The number of the first chunk of a pack or FFN block, among those of its turn. */
 template <class B> __device__ __forceinline__ int first_chunk(const B &b, int matrix, int item) {
   const int turn = item % B::kTurns;
-  const int packs = b.has_kv_head() ? items_of<B>(b.plan.all_packs, turn) : 0;
+  const int packs = b.has_kv_head() ? items_of<B>(b.plan.qkv_packs, turn) : 0;
   const int ffn_blocks = items_of<B>(b.share(DOWN).n_groups, turn);
   return b.layer() * (packs + 2 * ffn_blocks) +
          (matrix == QKV ? item / B::kTurns : packs + item / B::kTurns * 2);
@@ -175,16 +175,16 @@ using Sums = typename std::conditional<kIsFp4<B::kParts>, Fp4Sums<B>, IntegerSum
 /* Where a warp sends its results. */
 template <class B> struct Outlet {
   static constexpr int kTokens = B::kTokens, kTurns = B::kTurns, kLaneTokens = Sums<B>::kLaneTokens;
-  int first;      /* number of the matmul's first chunk, if a token has one block */
-  uint32_t place; /* offset in shared memory of this block's and lane's part of chunk 0 */
-  int peer;       /* rank of the first of the token's blocks */
-  uint64_t *to;   /* o and down: word of the lane's first token and output */
+  int first;          /* number of the matmul's first chunk, if a token has one block */
+  uint32_t chunks_at; /* offset in shared memory of this block's and lane's part of chunk 0 */
+  int peer;           /* rank of the first of the token's blocks */
+  uint64_t *to;       /* o and down: word of the lane's first token and output */
 
   __device__ __forceinline__ void begin(const B &b, int matrix) {
     const int lane = b.lane(), g = lane >> 2, t = lane & 3;
     if (matrix == QKV || matrix == GATE_UP) {
       if (kTurns == 1) first = first_chunk(b, matrix, 0);
-      place = opaque(b.plan.off.chunk_sums + b.rank() * (STEP_CHUNK_BYTES / STEP_BLOCKS) + (g >> 1) * 16);
+      chunks_at = opaque(b.plan.off.chunk_sums + b.rank() * (STEP_CHUNK_BYTES / STEP_BLOCKS) + (g >> 1) * 16);
       peer = kTokens == 8 ? 2 * t + (g & 1) : t % kTokens;
     } else {
       const StepShape &s = b.plan.shape;
@@ -215,7 +215,8 @@ template <class B> struct Outlet {
       other[i] = __shfl_xor_sync(~0u, kTokens == 8 && odd ? sums.y[i][0] : sums.y[i][kLaneTokens - 1], 4);
     }
     if (n >= STEP_CHUNKS) b.wait(b.chunk_taken(turn, n), ((unsigned)n / STEP_CHUNKS - 1) & 1, STEP_AT_SLOT);
-    const unsigned char *at = b.smem + place + (n & (STEP_CHUNKS - 1)) * STEP_CHUNK_BYTES + (local & 7) * 64;
+    const unsigned char *at =
+        b.smem + chunks_at + (n & (STEP_CHUNKS - 1)) * STEP_CHUNK_BYTES + (local & 7) * 64;
     const uint4 v =
         make_uint4(__float_as_uint(odd ? other[0] : mine[0]), __float_as_uint(odd ? other[1] : mine[1]),
                    __float_as_uint(odd ? mine[0] : other[0]), __float_as_uint(odd ? mine[1] : other[1]));
@@ -326,7 +327,7 @@ __device__ __forceinline__ void store_q8(const Four8 &f, bool is_key, uint8_t *t
 template <class B> __device__ __forceinline__ void make_heads(const B &b) {
   constexpr int kDim = B::kDim;
   const StepCall &c = b.args.call;
-  const int all = b.plan.all_packs, token = b.own_token(), pack = b.warp() * B::kTurns + b.own_turn();
+  const int all = b.plan.qkv_packs, token = b.own_token(), pack = b.warp() * B::kTurns + b.own_turn();
   if (pack >= all && b.warp() > 0) return;
   const int lane = b.lane(), heads = b.plan.heads_per_kv,
             head = pack * B::kPackHeads + (kDim == 64 ? lane >> 4 : 0),
@@ -360,17 +361,17 @@ template <class B> __device__ __forceinline__ void make_heads(const B &b) {
       v[i] = turns ? turned : v[i];
     }
   }
-  if (!B::kQ8 && pack >= b.plan.packs)
+  if (!B::kQ8 && pack >= b.plan.o_packs)
 #pragma unroll
     for (int i = 0; i < 4; i++) v[i] = finite_value(v[i]);
   Four8 small = {};
-  if (B::kQ8 && pack >= b.plan.packs) small = round_q8<B>(v, head == heads);
+  if (B::kQ8 && pack >= b.plan.o_packs) small = round_q8<B>(v, head == heads);
   const uint32_t near = pack_half2(v[0], v[2]), far = pack_half2(v[1], v[3]);
   const int to = kDim == 64 ? heads + (lane >> 3 & 1) : head; /* keys, values: head of the lane's 8 halves */
   send_pack(b, near, far,
-            pack < b.plan.packs ? b.heads() + token * heads * kDim + pack * STEP_PACK
-            : to == heads       ? b.new_keys() + token * kDim
-                                : b.new_values() + token * kDim - (kDim == 64 ? kDim : 0));
+            pack < b.plan.o_packs ? b.heads() + token * heads * kDim + pack * STEP_PACK
+            : to == heads         ? b.new_keys() + token * kDim
+                                  : b.new_values() + token * kDim - (kDim == 64 ? kDim : 0));
   if (head < heads || token >= c.n_tokens) return;
   const size_t row = b.new_cache_row();
   const bool is_key = head == heads;

@@ -110,11 +110,11 @@ template <class B> __device__ __forceinline__ void convolve_pack(const B &b, con
   const StepMix mix = b.mix();
   const int pack = b.warp();
   if (pack >= 2 * mix.n_keys + 2 * mix.n) return;
-  float4 *place = (float4 *)(b.exchange() + pack * STEP_PACK + 4 * b.lane());
-  const float4 own = scaled_4(*place, b.vars().inverse);
+  float4 *channels_at = (float4 *)(b.exchange() + pack * STEP_PACK + 4 * b.lane());
+  const float4 own = scaled_4(*channels_at, b.vars().inverse);
   if (f.channel < 0) {
     const float4 w = f.taps[0];
-    *place = make_float4(w.x * silu(own.x), w.y * silu(own.y), w.z * silu(own.z), w.w * silu(own.w));
+    *channels_at = make_float4(w.x * silu(own.x), w.y * silu(own.y), w.z * silu(own.z), w.w * silu(own.w));
     return;
   }
   const float4 inputs[4] = {f.inputs[0], f.inputs[1], f.inputs[2], own};
@@ -125,7 +125,7 @@ template <class B> __device__ __forceinline__ void convolve_pack(const B &b, con
   if (pack < 2 * mix.n_keys)
     out = scaled_4(out, rsqrtf(warp_sum(dot_4(out, out)) + kDeltaNormEps) *
                             (pack < mix.n_keys ? b.args.mixers.q_scale : 1));
-  *place = out;
+  *channels_at = out;
 }
 
 /* Computes decay and beta of the cluster's value heads, a lane each. For one warp. */

@@ -301,7 +301,7 @@ template <class B> __device__ __forceinline__ void attend_latents(B &b) {
 template <class B> __device__ __forceinline__ void take_values(B &b) {
   b.wait_again(b.barriers().values, b.layer(), b.latent_values_bytes(), STEP_AT_STATES);
   const int group = b.warp();
-  if (group >= b.plan.packs) return;
+  if (group >= b.plan.o_packs) return;
   const float *from = b.outputs() + group * STEP_PACK + input_of_lane(b);
   const float2 low = *(const float2 *)from, high = *(const float2 *)(from + 8);
   const float v[4] = {low.x, high.x, low.y, high.y};

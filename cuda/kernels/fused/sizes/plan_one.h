@@ -86,8 +86,8 @@ STEP_PLANNING int step_stages(KSplit cut, int n_tile_rows) {
 }
 
 /* Sets how clusters divide heads, packs and FFN blocks. A hybrid's clusters differ in the heads that they
- * have, so heads_per_kv, packs and all_packs are the largest numbers of any cluster. Plans for several tokens
- * use this, too. */
+ * have, so heads_per_kv, o_packs and qkv_packs are the largest numbers of any cluster. Plans for several
+ * tokens use this, too. */
 STEP_PLANNING void step_plan_heads(const StepShape *s, StepPlan *plan) {
   const bool hybrid = s->head_dim == STEP_WIDE_HEAD;
   const int sharers = step_sharers(s);
@@ -95,31 +95,31 @@ STEP_PLANNING void step_plan_heads(const StepShape *s, StepPlan *plan) {
   plan->attending = step_mix_clusters(s, false);
   plan->heads_per_kv = s->n_heads / plan->attending;
   if (step_is_varied(s)) { /* clusters have whole packs of queries */
-    while (plan->log_sharers > 0 && step_packs(s) % (1 << plan->log_sharers) != 0) plan->log_sharers--;
+    while (plan->log_sharers > 0 && step_query_packs(s) % (1 << plan->log_sharers) != 0) plan->log_sharers--;
     plan->attending = s->n_kv_heads << plan->log_sharers;
     plan->heads_per_kv = s->n_heads / plan->attending;
   }
-  plan->packs = step_packs(s) >> plan->log_sharers;
-  plan->all_packs = plan->packs + step_kv_packs(s);
+  plan->o_packs = step_query_packs(s) >> plan->log_sharers;
+  plan->qkv_packs = plan->o_packs + step_kv_packs(s);
   plan->most_ffn_blocks = ceil_div(s->intermediate / step_features(s), s->n_clusters);
   if (step_is_latent(s)) {
-    /* All clusters that attend have the one KV head. all_packs: packs of q_a and kv_a, rounded up. */
+    /* All clusters that attend have the one KV head. qkv_packs: packs of q_a and kv_a, rounded up. */
     plan->log_sharers = 0;
     plan->attending = step_latent_clusters(s);
     plan->heads_per_kv = s->n_heads / plan->attending;
-    plan->packs = plan->heads_per_kv * s->value_dim / STEP_PACK;
-    plan->all_packs = ceil_div(step_latent_inputs(s), STEP_PACK);
+    plan->o_packs = plan->heads_per_kv * s->value_dim / STEP_PACK;
+    plan->qkv_packs = ceil_div(step_latent_inputs(s), STEP_PACK);
     plan->most_dense_blocks = ceil_div(s->dense_width / STEP_GROUP, s->n_clusters);
   }
   if (!hybrid) return;
-  plan->heads_per_kv = plan->packs = plan->all_packs = 0;
+  plan->heads_per_kv = plan->o_packs = plan->qkv_packs = 0;
   for (int i = 0; i < 2 * s->n_clusters; i++) {
     const bool delta = i % 2;
     if (delta && s->delta_layers == 0) continue;
     const StepMix mix = step_mix(s, delta, i / 2);
     if (!delta) plan->heads_per_kv = step_larger(plan->heads_per_kv, mix.n);
-    plan->packs = step_larger(plan->packs, step_mix_groups(mix, delta));
-    plan->all_packs = step_larger(plan->all_packs, step_mix_packs(mix, delta));
+    plan->o_packs = step_larger(plan->o_packs, step_mix_groups(mix, delta));
+    plan->qkv_packs = step_larger(plan->qkv_packs, step_mix_packs(mix, delta));
   }
 }
 
@@ -160,7 +160,7 @@ STEP_PLANNING void step_plan_areas(const StepShape *s, int keys_bytes, StepPlan 
   plan->expert_blocks = s->n_experts > 0 ? step_expert_blocks(s) : 0;
   plan->columns = 1;
   plan->full = step_full_split(s);
-  plan->o = step_split(plan->packs, step_span(attn_parts));
+  plan->o = step_split(plan->o_packs, step_span(attn_parts));
   const KSplit qkv = step_qkv_split(s);
   plan->stage_bytes = step_stage_bytes(plan->full, parts) + plan->full.rows * more_factors;
   plan->lm_head_rows = step_larger(1, 16384 / (width * 2));
@@ -183,27 +183,27 @@ STEP_PLANNING void step_plan_areas(const StepShape *s, int keys_bytes, StepPlan 
   const bool latent = step_is_latent(s);
   if (latent) step_plan_latent(s, plan, &slot, &stages, &sums);
   const int most_gated = step_larger(most, plan->most_dense_blocks);
-  const int outputs = plan->packs * STEP_PACK * 4; /* bytes of x of o in fp32, for the folded router */
+  const int outputs = plan->o_packs * STEP_PACK * 4; /* bytes of x of o in fp32, for the folded router */
   slot = step_larger(slot, step_folded_rows(s) * outputs);
   const bool hybrid = s->head_dim == STEP_WIDE_HEAD; /* its layers of each kind have stages of their own */
-  stages += (1 + hybrid) * (step_stages(qkv, plan->all_packs) + step_stages(plan->o, rows));
+  stages += (1 + hybrid) * (step_stages(qkv, plan->qkv_packs) + step_stages(plan->o, rows));
   if (s->n_gpus > 1 && s->n_experts > 0)
     slot += 16 * STEP_WARPGROUP_WARPS; /* kOddBlocks: rows of zero points are longer */
   plan->slot_bytes = step_align_up(slot, attn_parts == STEP_HALF_PARTS ? 1024 : 128); /* one_halves.cuh */
 
-  const int long_sums = step_larger(step_sums_bytes(qkv, plan->all_packs),
+  const int long_sums = step_larger(step_sums_bytes(qkv, plan->qkv_packs),
                                     step_sums_bytes(plan->full, row_blocks * most_gated));
   const int state = heads * step_state_bytes(s), states = plan->states * state,
             attention =
                 hybrid ? step_larger(STEP_BLOCKS * state, STEP_DELTA_HEADS * 160 * 4) : STEP_BLOCKS * state;
-  const int projections = plan->all_packs * STEP_PACK * 4,
-            inputs_of_o = plan->packs * step_value_bytes(s) + (latent ? step_latent_floats(s, heads) * 4
-                                                               : s->n_experts > 0 ? outputs
-                                                                                  : 0);
+  const int projections = plan->qkv_packs * STEP_PACK * 4,
+            inputs_of_o = plan->o_packs * step_value_bytes(s) + (latent ? step_latent_floats(s, heads) * 4
+                                                                 : s->n_experts > 0 ? outputs
+                                                                                    : 0);
   const int scores = latent ? STEP_WARPS * 32 * 16 : 0; /* of one_attention.cuh, score_latents() */
   const bool owns = step_owns_groups(s);
   const int x_groups = s->hidden / STEP_GROUP, x_scale_bytes = step_x_scales(parts) * STEP_X_SCALE_BYTES,
-            groups = step_larger(step_larger(owns ? 0 : x_groups, plan->packs),
+            groups = step_larger(step_larger(owns ? 0 : x_groups, plan->o_packs),
                                  step_larger(step_down_groups(s, most_gated), s->q_rank / STEP_GROUP));
   /* In a hybrid long_sums lies after x, because the last warp reads x while the others multiply. */
   const int floats = step_align_up(
