@@ -3,7 +3,7 @@
  * (ops/add_norm.h).
  *
  * All GPUs have to call the same functions in the same order, each from a thread whose current device is that
- * GPU. sum, take_from_first and gather only enqueue, and a graph can capture them. */
+ * GPU. sum, broadcast and gather only enqueue, and a graph can capture them. */
 #pragma once
 
 #include <cuda_runtime_api.h>
@@ -23,7 +23,7 @@ struct Reduce {
   /* x[0 .. n) = the sum of all GPUs' x, in fp32. */
   Status (*sum)(Reduce *own, float *x, size_t n, cudaStream_t stream, Error *err);
   /* to[0 .. n) = the first GPU's to[0 .. n). */
-  Status (*take_from_first)(Reduce *own, int32_t *to, size_t n, cudaStream_t stream, Error *err);
+  Status (*broadcast)(Reduce *own, int32_t *to, size_t n, cudaStream_t stream, Error *err);
   /* rows: [n_rows][first[n]], n being the number of GPUs. GPU r has made columns first[r] to
    * first[r + 1] - 1; afterwards the first GPU has all columns. */
   Status (*gather)(Reduce *own, float *rows, const int *first, int n_rows, cudaStream_t stream, Error *err);

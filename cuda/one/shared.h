@@ -30,9 +30,9 @@ static inline Status shared_add(BackendState *s, float *x, int n_rows, Error *er
 
 /* With loaded->reduce only the first GPU picks: rows.ids[0] = its token. Without it each GPU picks the same
  * token itself, and nothing is done. */
-static inline Status shared_take_pick(BackendState *s, Error *err) {
+static inline Status shared_broadcast_pick(BackendState *s, Error *err) {
   Reduce *reduce = s->loaded->reduce;
-  return reduce ? reduce->take_from_first(reduce, s->rows.ids, 1, s->loaded->stream, err) : STATUS_OK;
+  return reduce ? reduce->broadcast(reduce, s->rows.ids, 1, s->loaded->stream, err) : STATUS_OK;
 }
 
 /* Exchanges the logits that the GPUs have made. Through memory this is exchange number `sum` of the step, and

@@ -270,7 +270,7 @@ static Status cuda_begin_step(BackendState *s, TokenRange span, bool *replayed, 
     return can_replay(s, s->sequences.n_rows) ? replay_many(s, span, replayed, err) : STATUS_OK;
   }
   TRY(rows_set(s, span, err));
-  if (!span.ids) TRY(shared_take_pick(s, err));
+  if (!span.ids) TRY(shared_broadcast_pick(s, err));
   return can_replay(s, span.n_tokens) ? replay(s, span, replayed, err) : STATUS_OK;
 }
 

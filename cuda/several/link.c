@@ -48,7 +48,7 @@ typedef struct {
 
 /* The facts that both ends of a connection know. */
 typedef struct {
-  const LinkPlace *place;
+  const LinkOptions *options;
   int32_t port;
   Challenge challenge;
   Hello hello;
@@ -58,8 +58,8 @@ typedef struct {
 static void prove(const Greeting *g, const char *who, const char host[LINK_HOST], uint8_t mac[SHA256_BYTES]) {
   HmacKey key;
   uint8_t job[SHA256_BYTES];
-  hmac_key(g->place->key, &key);
-  sha256(g->place->job, strlen(g->place->job), job);
+  hmac_key(g->options->key, &key);
+  sha256(g->options->job, strlen(g->options->job), job);
   Sha256 text = key.inner;
   sha256_add(&text, who, strlen(who) + 1);
   sha256_add(&text, job, sizeof job);
@@ -110,7 +110,7 @@ static bool put(int s, const void *bytes, size_t size) {
  * other connection has. */
 static void open_link(Link *link, int s, const char host[LINK_HOST], const Greeting *g) {
   static const char none[LINK_HOST];
-  const bool first = g->place->rank == 0;
+  const bool first = g->options->rank == 0;
   uint8_t key[SHA256_BYTES];
   *link = (Link){.socket = s, .heard_ms = clock_ms()};
   prove(g, "key from first", none, key);
@@ -120,7 +120,7 @@ static void open_link(Link *link, int s, const char host[LINK_HOST], const Greet
   memcpy(link->host, host, LINK_HOST);
   link->host[LINK_HOST - 1] = 0;
   pthread_mutex_init(&link->sending, NULL);
-  set_up(s, g->place->timeout_s);
+  set_up(s, g->options->timeout_s);
 }
 
 void link_close(Link *link) {
@@ -143,16 +143,16 @@ static int listen_at(const struct sockaddr *at, socklen_t size) {
   return -1;
 }
 
-/* Listens for IPv6 and IPv4; with place->here only on the IPv4 loopback address. */
-static int listen_on(const LinkPlace *place, int port) {
+/* Listens for IPv6 and IPv4; with options->here only on the IPv4 loopback address. */
+static int listen_on(const LinkOptions *options, int port) {
   const struct sockaddr_in6 all = {.sin6_family = AF_INET6, .sin6_port = htons((uint16_t)port)};
   const struct sockaddr_in all_4 = {.sin_family = AF_INET, .sin_port = htons((uint16_t)port)};
   struct sockaddr_in here = all_4;
   here.sin_addr.s_addr = htonl(INADDR_LOOPBACK);
-  const int six = place->here ? -1 : listen_at((const struct sockaddr *)&all, sizeof all);
-  if (six >= 0 || (!place->here && errno == EADDRINUSE))
+  const int six = options->here ? -1 : listen_at((const struct sockaddr *)&all, sizeof all);
+  if (six >= 0 || (!options->here && errno == EADDRINUSE))
     return six; /* -1: the port is in use. After another failure IPv6 may be missing: IPv4 is tried below */
-  return listen_at((const struct sockaddr *)(place->here ? &here : &all_4), sizeof here);
+  return listen_at((const struct sockaddr *)(options->here ? &here : &all_4), sizeof here);
 }
 
 /* A connection that has not proved anything yet. */
@@ -164,7 +164,7 @@ typedef struct {
 } Caller;
 
 typedef struct {
-  const LinkPlace *place;
+  const LinkOptions *options;
   int port, n_here;
   Link *links;
   Caller callers[MOST_CALLERS]; /* [n_callers] the oldest first */
@@ -185,7 +185,7 @@ static void greet(Reception *r, int listening) {
   if (r->n_callers == MOST_CALLERS) drop(r, 0, &r->n_silent);
   Caller *caller = &r->callers[r->n_callers];
   Challenge *challenge = &caller->greeting.challenge;
-  *caller = (Caller){.since_ms = clock_ms(), .greeting = {.place = r->place, .port = r->port}};
+  *caller = (Caller){.since_ms = clock_ms(), .greeting = {.options = r->options, .port = r->port}};
   memcpy(challenge->magic, magic, sizeof magic);
   caller->socket = accept4(listening, NULL, NULL, SOCK_CLOEXEC | SOCK_NONBLOCK);
   if (caller->socket < 0 && r->n_callers > 0 && errno != EAGAIN)
@@ -203,7 +203,7 @@ static bool join(Reception *r, const Caller *caller) {
   Welcome welcome;
   uint8_t mac[SHA256_BYTES];
   prove(g, "rank", hello->host, mac);
-  if (!same(mac, hello->mac) || hello->n != r->place->n || hello->rank < 1 || hello->rank >= r->place->n)
+  if (!same(mac, hello->mac) || hello->n != r->options->n || hello->rank < 1 || hello->rank >= r->options->n)
     return false;
   if (r->links[hello->rank].socket >= 0) return false;
   own_host(welcome.host);
@@ -248,10 +248,10 @@ static void receive(Reception *r, int listening, int wait_ms) {
 }
 
 /* Names the ranks that have not connected: "ranks 1 3", or "rank 2". */
-static void name_missing(const LinkPlace *place, const Link *links, char *out, size_t size) {
+static void name_missing(const LinkOptions *options, const Link *links, char *out, size_t size) {
   int n = 0;
   char text[64] = "";
-  for (int i = 1; i < place->n; i++)
+  for (int i = 1; i < options->n; i++)
     if (links[i].socket < 0) n += snprintf(text + strlen(text), sizeof text - strlen(text), " %d", i) > 0;
   snprintf(out, size, "rank%s%s", n > 1 ? "s" : "", text);
 }
@@ -263,35 +263,35 @@ static void add_others(char *out, size_t size, int n, const char *what) {
 }
 
 static Status accept_all(Reception *r, int listening, Error *err) {
-  const LinkPlace *place = r->place;
-  const double end = clock_ms() + place->timeout_s * 1e3;
-  while (r->n_here < place->n - 1) {
+  const LinkOptions *options = r->options;
+  const double end = clock_ms() + options->timeout_s * 1e3;
+  while (r->n_here < options->n - 1) {
     const double left = end - clock_ms();
-    if (place->interrupted()) return error_set(err, STATUS_INTERRUPTED, "interrupted");
+    if (options->interrupted()) return error_set(err, STATUS_INTERRUPTED, "interrupted");
     if (left <= 0) {
       char missing[80], others[200] = "";
-      name_missing(place, r->links, missing, sizeof missing);
+      name_missing(options, r->links, missing, sizeof missing);
       add_others(others, sizeof others, r->n_refused, "had another key or job (AUK_RANKS_KEY)");
       for (int i = 0; i < r->n_callers; i++) r->n_silent += clock_ms() - r->callers[i].since_ms > 500;
       add_others(others, sizeof others, r->n_silent, "sent no greeting");
       return error_set(err, STATUS_FAILED,
                        "--split auto: %s did not connect to rank 0, port %d, within %d s%s", missing, r->port,
-                       place->timeout_s, others);
+                       options->timeout_s, others);
     }
     receive(r, listening, left < 200 ? (int)left + 1 : 200);
   }
   return STATUS_OK;
 }
 
-Status link_listen(const LinkPlace *place, Link *links, Error *err) {
-  int listening = -1, port = place->port;
-  for (int i = 0; i < place->n_ports && listening < 0; i++)
-    listening = listen_on(place, port = place->port + i);
+Status link_listen(const LinkOptions *options, Link *links, Error *err) {
+  int listening = -1, port = options->port;
+  for (int i = 0; i < options->n_ports && listening < 0; i++)
+    listening = listen_on(options, port = options->port + i);
   if (listening < 0)
     return error_set(err, STATUS_FAILED,
                      "--split auto: cannot listen on port %d: %s (MASTER_PORT names another)", port,
                      strerror(errno));
-  Reception reception = {.place = place, .port = port, .links = links};
+  Reception reception = {.options = options, .port = port, .links = links};
   const Status status = accept_all(&reception, listening, err);
   while (reception.n_callers > 0) drop(&reception, 0, &reception.n_silent);
   close(listening);
@@ -317,8 +317,8 @@ static int connect_to(const struct addrinfo *at, int port) {
 
 typedef enum { NOTHING_THERE, ANOTHER_THERE, JOINED } Outcome;
 
-static Outcome introduce(const LinkPlace *place, int port, int s, Link *link) {
-  Greeting g = {.place = place, .port = port, .hello = {.rank = place->rank, .n = place->n}};
+static Outcome introduce(const LinkOptions *options, int port, int s, Link *link) {
+  Greeting g = {.options = options, .port = port, .hello = {.rank = options->rank, .n = options->n}};
   Welcome welcome;
   uint8_t mac[SHA256_BYTES];
   if (!take(s, &g.challenge, sizeof g.challenge) || memcmp(g.challenge.magic, magic, sizeof magic) != 0)
@@ -333,19 +333,19 @@ static Outcome introduce(const LinkPlace *place, int port, int s, Link *link) {
   return JOINED;
 }
 
-static bool may_try(const LinkPlace *place, double end_ms) {
-  return clock_ms() < end_ms && !place->interrupted();
+static bool may_try(const LinkOptions *options, double end_ms) {
+  return clock_ms() < end_ms && !options->interrupted();
 }
 
 /* Tries each port at each of the host's addresses; an address that does not answer takes GREETING_S. Returns
  * the best outcome, `best` being the best outcome of earlier rounds. */
-static Outcome try_all(const LinkPlace *place, const struct addrinfo *addresses, double end_ms, Outcome best,
-                       Link *link) {
-  for (int i = 0; i < place->n_ports; i++)
-    for (const struct addrinfo *at = addresses; at && may_try(place, end_ms); at = at->ai_next) {
-      const int s = connect_to(at, place->port + i);
+static Outcome try_all(const LinkOptions *options, const struct addrinfo *addresses, double end_ms,
+                       Outcome best, Link *link) {
+  for (int i = 0; i < options->n_ports; i++)
+    for (const struct addrinfo *at = addresses; at && may_try(options, end_ms); at = at->ai_next) {
+      const int s = connect_to(at, options->port + i);
       if (s < 0) continue;
-      const Outcome outcome = introduce(place, place->port + i, s, link);
+      const Outcome outcome = introduce(options, options->port + i, s, link);
       if (outcome == JOINED) return JOINED;
       close(s);
       if (outcome > best) best = outcome;
@@ -353,26 +353,27 @@ static Outcome try_all(const LinkPlace *place, const struct addrinfo *addresses,
   return best;
 }
 
-Status link_connect(const LinkPlace *place, Link *link, Error *err) {
+Status link_connect(const LinkOptions *options, Link *link, Error *err) {
   static const struct timespec pause = {.tv_nsec = 100000000};
   const struct addrinfo hints = {.ai_family = AF_UNSPEC, .ai_socktype = SOCK_STREAM};
   struct addrinfo *found;
-  const int error = getaddrinfo(place->host, NULL, &hints, &found);
+  const int error = getaddrinfo(options->host, NULL, &hints, &found);
   if (error)
-    return error_set(err, STATUS_FAILED, "rank %d: no address of rank 0's host %s: %s", place->rank,
-                     place->host, gai_strerror(error));
-  const double end = clock_ms() + place->timeout_s * 1e3;
-  Outcome outcome = try_all(place, found, end, NOTHING_THERE, link);
-  while (outcome != JOINED && may_try(place, end)) {
+    return error_set(err, STATUS_FAILED, "rank %d: no address of rank 0's host %s: %s", options->rank,
+                     options->host, gai_strerror(error));
+  const double end = clock_ms() + options->timeout_s * 1e3;
+  Outcome outcome = try_all(options, found, end, NOTHING_THERE, link);
+  while (outcome != JOINED && may_try(options, end)) {
     nanosleep(&pause, NULL);
-    outcome = try_all(place, found, end, outcome, link);
+    outcome = try_all(options, found, end, outcome, link);
   }
   freeaddrinfo(found);
   if (outcome == JOINED) return STATUS_OK;
-  if (place->interrupted()) return error_set(err, STATUS_INTERRUPTED, "interrupted");
-  return error_set(err, STATUS_FAILED, "rank %d: rank 0 at %s, port %d, %s for %d s%s", place->rank,
-                   place->host, place->port,
-                   outcome == ANOTHER_THERE ? "has not taken this rank" : "did not answer", place->timeout_s,
+  if (options->interrupted()) return error_set(err, STATUS_INTERRUPTED, "interrupted");
+  return error_set(err, STATUS_FAILED, "rank %d: rank 0 at %s, port %d, %s for %d s%s", options->rank,
+                   options->host, options->port,
+                   outcome == ANOTHER_THERE ? "has not taken this rank" : "did not answer",
+                   options->timeout_s,
                    outcome == ANOTHER_THERE ? ": another key or job (AUK_RANKS_KEY, MASTER_PORT)" : "");
 }
 

@@ -26,7 +26,7 @@ typedef struct {
   int rank, n;
   int timeout_s;             /* the longest time to connect, and the longest without a sign of life */
   bool (*interrupted)(void); /* true ends the wait for other ranks */
-} LinkPlace;
+} LinkOptions;
 
 /* One end of a connection. */
 typedef struct {
@@ -41,9 +41,9 @@ typedef struct {
 } Link;
 
 /* Rank 0: waits until ranks 1 .. n - 1 are connected to links[1 .. n). */
-Status link_listen(const LinkPlace *place, Link *links, Error *err);
+Status link_listen(const LinkOptions *options, Link *links, Error *err);
 /* Another rank: connects to rank 0 as soon as that listens. */
-Status link_connect(const LinkPlace *place, Link *link, Error *err);
+Status link_connect(const LinkOptions *options, Link *link, Error *err);
 void link_close(Link *link);
 
 /* Sends a message whose bytes are a, then b. False: it has more than LINK_LARGEST bytes, or the other end is

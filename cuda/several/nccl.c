@@ -176,7 +176,7 @@ static Status add(Reduce *own, float *x, size_t n, cudaStream_t stream, Error *e
   return end_call(rank, result, "a sum failed", err);
 }
 
-static Status take_from_first(Reduce *own, int32_t *to, size_t n, cudaStream_t stream, Error *err) {
+static Status broadcast(Reduce *own, int32_t *to, size_t n, cudaStream_t stream, Error *err) {
   NcclRank *rank = rank_of(own);
   TRY(begin_call(rank, err));
   const int result = rank->nccl.broadcast(to, to, n, NCCL_INT32, 0, rank->comm, stream);
@@ -243,7 +243,7 @@ static Status wait_for(Reduce *own, cudaStream_t stream, Error *err) {
 static NcclRank *new_rank(const Nccl *nccl, Comm comm, int rank, int n, int patience_s, Error *err) {
   NcclRank *new = mem_alloc(1, sizeof *new, "NCCL", err);
   if (!new) return NULL;
-  new->base = (Reduce){add, take_from_first, gather, look, wait_for};
+  new->base = (Reduce){add, broadcast, gather, look, wait_for};
   new->nccl = *nccl;
   new->comm = comm;
   new->rank = rank;
@@ -290,7 +290,7 @@ Status nccl_connect(Reduce *own, size_t most, cudaStream_t stream, Error *err) {
   Status status = cuda_status(cudaMalloc(&numbers, bytes), "no memory to try sums in", err);
   if (!status) status = cuda_status(cudaMemsetAsync(numbers, 0, bytes, stream), "cannot clear memory", err);
   for (size_t n = most; n > 0 && !status; n /= 4) status = add(own, numbers, n, stream, err);
-  if (!status) status = take_from_first(own, numbers, 1, stream, err);
+  if (!status) status = broadcast(own, numbers, 1, stream, err);
   if (!status) status = gather(own, numbers, first, 1, stream, err);
   if (!status) status = wait_for(own, stream, err);
   if (status) nccl_abort(own);

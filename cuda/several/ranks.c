@@ -33,7 +33,7 @@ typedef struct Message {
 } Message;
 
 struct Ranks {
-  RanksPlace place;
+  RanksOptions options;
   int rank, n;
   Link links[MAX_SPLIT]; /* rank 0: to each other rank; others: to rank 0, at [0] */
   pthread_t watcher;
@@ -76,7 +76,7 @@ static void lose(Ranks *r, int from, const char *reason) {
   const int status = STATUS_FAILED;
   for (int i = 1; i < r->n && r->rank == 0; i++)
     if (i != from) link_send(&r->links[i], SAYS_END, &status, sizeof status, NULL, 0, true);
-  if (r->rank > 0 || joining) r->place.end(r->place.said, STATUS_FAILED, r->why.text);
+  if (r->rank > 0 || joining) r->options.end(r->options.said, STATUS_FAILED, r->why.text);
 }
 
 /* Keeps a message for the thread that waits for it. */
@@ -100,7 +100,7 @@ static void heed(Ranks *r, int from, uint32_t kind, const char *bytes, size_t si
   if (kind == SAYS_ALIVE) return;
   if (kind == SAYS_END && size == sizeof status) {
     memcpy(&status, bytes, sizeof status);
-    r->place.end(r->place.said, (Status)status, NULL);
+    r->options.end(r->options.said, (Status)status, NULL);
   }
   if (kind != SAYS_FAILED || size < sizeof status) {
     keep(r, from, kind, bytes, size);
@@ -134,9 +134,9 @@ static void *watch(void *user) {
     const double now = clock_ms();
     for (int i = begin; i < end && !r->ending && !r->lost; i++) {
       if (ready[i].revents) read_link(r, i);
-      if (now - r->links[i].heard_ms > r->place.link.timeout_s * 1e3) {
+      if (now - r->links[i].heard_ms > r->options.link.timeout_s * 1e3) {
         char reason[64];
-        snprintf(reason, sizeof reason, "no sign of life for %d s", r->place.link.timeout_s);
+        snprintf(reason, sizeof reason, "no sign of life for %d s", r->options.link.timeout_s);
         lose(r, i, reason);
       }
     }
@@ -205,21 +205,21 @@ Status ranks_check(Ranks *r, bool failed, Error *err) {
 
 /* --- from the beginning to the end */
 
-Status ranks_join(const RanksPlace *place, Ranks **out, Error *err) {
+Status ranks_join(const RanksOptions *options, Ranks **out, Error *err) {
   Ranks *r = mem_alloc(1, sizeof *r, "ranks", err);
   *out = NULL;
   if (!r) return STATUS_FAILED;
-  r->place = *place;
-  r->rank = place->link.rank;
-  r->n = place->link.n;
+  r->options = *options;
+  r->rank = options->link.rank;
+  r->n = options->link.n;
   pthread_mutex_init(&r->lock, NULL);
   pthread_cond_init(&r->came, NULL);
   for (int i = 0; i < MAX_SPLIT; i++) {
     r->links[i].socket = -1;
     r->last[i] = &r->first[i];
   }
-  Status status =
-      r->rank == 0 ? link_listen(&place->link, r->links, err) : link_connect(&place->link, &r->links[0], err);
+  Status status = r->rank == 0 ? link_listen(&options->link, r->links, err)
+                               : link_connect(&options->link, &r->links[0], err);
   if (!status && pthread_create(&r->watcher, NULL, watch, r) != 0)
     status = error_set(err, STATUS_FAILED, "--split auto: no thread to watch the ranks");
   if (!status) {
@@ -355,8 +355,8 @@ void ranks_report(Ranks *r, Status status, const Error *reason) {
   const int number = (int)status;
   const bool sent =
       link_send(&r->links[0], SAYS_FAILED, &number, sizeof number, reason->text, strlen(reason->text), false);
-  if (sent) sleep((unsigned)r->place.link.timeout_s); /* rank 0 ends this process meanwhile */
-  r->place.end(r->place.said, status, sent ? NULL : reason->text);
+  if (sent) sleep((unsigned)r->options.link.timeout_s); /* rank 0 ends this process meanwhile */
+  r->options.end(r->options.said, status, sent ? NULL : reason->text);
 }
 
 void ranks_end(Ranks *r) {

@@ -12,12 +12,12 @@ typedef struct Reduce Reduce;
 typedef struct Ranks Ranks;
 
 typedef struct {
-  LinkPlace link;
+  LinkOptions link;
   /* Ends the process, and does not return. Called by the watching thread and by ranks_report(), with
    * STATUS_OK if nothing failed. reason NULL: rank 0 reports the reason. */
   void (*end)(int said, Status status, const char *reason);
   int said; /* argument of end(): the descriptor for a reason */
-} RanksPlace;
+} RanksOptions;
 
 /* A process's GPU. */
 typedef struct {
@@ -25,8 +25,8 @@ typedef struct {
   uint8_t gpu[16];     /* the GPU's identity, unique on all machines */
 } RankFacts;
 
-/* Connects all ranks. `place` is copied; its job and host have to outlive the Ranks. */
-Status ranks_join(const RanksPlace *place, Ranks **ranks, Error *err);
+/* Connects all ranks. `options` is copied; its job and host have to outlive the Ranks. */
+Status ranks_join(const RanksOptions *options, Ranks **ranks, Error *err);
 int ranks_rank(const Ranks *ranks);
 
 /* Rank 0: compares all ranks' lines, "name: value" each, with its own, and refuses a GPU that two ranks have.

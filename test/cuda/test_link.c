@@ -20,23 +20,23 @@ static bool never(void) {
   return false;
 }
 
-static LinkPlace place_of(int rank, int n) {
+static LinkOptions options_of(int rank, int n) {
   static int n_jobs;
   if (rank == 0) n_jobs++;
-  return (LinkPlace){.host = "127.0.0.1",
-                     .port = 20000 + (getpid() * 8 + n_jobs * 4) % 12000,
-                     .n_ports = 4,
-                     .here = true,
-                     .job = "a test",
-                     .key = {1, 2, 3},
-                     .rank = rank,
-                     .n = n,
-                     .timeout_s = 8,
-                     .interrupted = never};
+  return (LinkOptions){.host = "127.0.0.1",
+                       .port = 20000 + (getpid() * 8 + n_jobs * 4) % 12000,
+                       .n_ports = 4,
+                       .here = true,
+                       .job = "a test",
+                       .key = {1, 2, 3},
+                       .rank = rank,
+                       .n = n,
+                       .timeout_s = 8,
+                       .interrupted = never};
 }
 
 typedef struct {
-  LinkPlace place;
+  LinkOptions options;
   Link links[N];
   Status status;
   Error err;
@@ -47,14 +47,14 @@ typedef struct {
 static void *join(void *user) {
   End *end = user;
   const double began = clock_ms();
-  end->status = end->place.rank == 0 ? link_listen(&end->place, end->links, &end->err)
-                                     : link_connect(&end->place, end->links, &end->err);
+  end->status = end->options.rank == 0 ? link_listen(&end->options, end->links, &end->err)
+                                       : link_connect(&end->options, end->links, &end->err);
   end->took_ms = clock_ms() - began;
   return NULL;
 }
 
-static void start(End *end, LinkPlace place) {
-  *end = (End){.place = place};
+static void start(End *end, LinkOptions options) {
+  *end = (End){.options = options};
   for (int i = 0; i < N; i++) end->links[i].socket = -1;
   assert_int_equal(pthread_create(&end->thread, NULL, join, end), 0);
 }
@@ -89,12 +89,12 @@ static int listen_at(int port) {
 TEST(callers_that_say_nothing_delay_no_rank) {
   enum { IDLE = 150 };
   static End ends[N];
-  const LinkPlace place = place_of(0, N);
+  const LinkOptions options = options_of(0, N);
   int idle[IDLE];
-  start(&ends[0], place);
-  for (int i = 0; i < IDLE; i++) idle[i] = call(place.port);
+  start(&ends[0], options);
+  for (int i = 0; i < IDLE; i++) idle[i] = call(options.port);
   assert_int_equal(send(idle[IDLE - 1], "GET / HTTP/1.0\r\n\r\n", 18, MSG_NOSIGNAL), 18);
-  for (int rank = 1; rank < N; rank++) start(&ends[rank], place_of(rank, N));
+  for (int rank = 1; rank < N; rank++) start(&ends[rank], options_of(rank, N));
   for (int rank = 0; rank < N; rank++) finish(&ends[rank]);
   for (int rank = 0; rank < N; rank++) {
     assert_int_equal(ends[rank].status, STATUS_OK);
@@ -106,24 +106,24 @@ TEST(callers_that_say_nothing_delay_no_rank) {
 
 TEST(what_has_come_in_place_of_a_rank_is_said) {
   static End first, others[N];
-  LinkPlace place = place_of(0, 2);
+  LinkOptions options = options_of(0, 2);
   char want[300];
-  place.timeout_s = 1;
-  start(&first, place);
-  const int idle[] = {call(place.port), call(place.port)};
+  options.timeout_s = 1;
+  start(&first, options);
+  const int idle[] = {call(options.port), call(options.port)};
   finish(&first);
   snprintf(
       want, sizeof want,
       "--split auto: rank 1 did not connect to rank 0, port %d, within 1 s; 2 connections sent no greeting",
-      place.port);
+      options.port);
   assert_int_equal(first.status, STATUS_FAILED);
   assert_string_equal(first.err.text, want);
   close(idle[0]), close(idle[1]);
-  place = place_of(0, 2);
-  place.timeout_s = 1;
-  start(&first, place);
+  options = options_of(0, 2);
+  options.timeout_s = 1;
+  start(&first, options);
   for (int what = 0; what < N; what++) { /* another key, job, number of ranks */
-    LinkPlace wrong = place_of(1, what == 2 ? 3 : 2);
+    LinkOptions wrong = options_of(1, what == 2 ? 3 : 2);
     wrong.timeout_s = 1;
     if (what == 0) wrong.key[31] = 1;
     if (what == 1) wrong.job = "another";
@@ -166,13 +166,14 @@ static void *relay(void *user) {
 
 TEST(a_program_in_between_is_not_let_in) {
   static End first, other;
-  LinkPlace place = place_of(0, 2), at_relay = place_of(1, 2);
-  Relay between = {listen_at(place.port), place.port + 1}; /* it has the first port, rank 0 the second one */
+  LinkOptions options = options_of(0, 2), at_relay = options_of(1, 2);
+  Relay between = {listen_at(options.port),
+                   options.port + 1}; /* it has the first port, rank 0 the second one */
   pthread_t thread;
-  place.timeout_s = at_relay.timeout_s = 1;
+  options.timeout_s = at_relay.timeout_s = 1;
   at_relay.n_ports = 1;
   assert_int_equal(pthread_create(&thread, NULL, relay, &between), 0);
-  start(&first, place);
+  start(&first, options);
   start(&other, at_relay);
   finish(&first);
   close(between.listening);
@@ -188,8 +189,8 @@ TEST(a_program_in_between_is_not_let_in) {
 static End first, other; /* connected */
 
 static int connect_two(void **state) {
-  start(&first, place_of(0, 2));
-  start(&other, place_of(1, 2));
+  start(&first, options_of(0, 2));
+  start(&other, options_of(1, 2));
   finish(&first);
   finish(&other);
   return first.status || other.status;

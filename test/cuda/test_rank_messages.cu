@@ -34,29 +34,29 @@ static bool never(void) {
 /* The process goes on: its watching thread then has nothing to do. */
 static void end_nothing(int, Status, const char *) {}
 
-static RanksPlace place_of(int rank, int n) {
+static RanksOptions options_of(int rank, int n) {
   static int n_jobs;
   static char job[32];
-  RanksPlace place = {};
+  RanksOptions options = {};
   if (rank == 0) snprintf(job, sizeof job, "%d %d", (int)getpid(), n_jobs++);
-  place.link.host = "127.0.0.1";
-  place.link.port = 20000 + (int)getpid() % 20000;
-  place.link.n_ports = 8;
-  place.link.here = true;
-  place.link.job = job;
-  place.link.rank = rank;
-  place.link.n = n;
-  place.link.timeout_s = 20;
-  place.link.interrupted = never;
-  place.end = end_nothing;
-  return place;
+  options.link.host = "127.0.0.1";
+  options.link.port = 20000 + (int)getpid() % 20000;
+  options.link.n_ports = 8;
+  options.link.here = true;
+  options.link.job = job;
+  options.link.rank = rank;
+  options.link.n = n;
+  options.link.timeout_s = 20;
+  options.link.interrupted = never;
+  options.end = end_nothing;
+  return options;
 }
 
 /* Rank 1, connected, does `work`. */
 static std::thread other_rank(std::function<void(Ranks *)> work) {
-  return std::thread([work, place = place_of(1, 2)] {
+  return std::thread([work, options = options_of(1, 2)] {
     Ranks *ranks;
-    MUST(ranks_join(&place, &ranks, &error));
+    MUST(ranks_join(&options, &ranks, &error));
     work(ranks);
     ranks_end(ranks);
   });
@@ -71,13 +71,13 @@ static Status agree(Ranks *ranks, const char *lines, Error *err) {
 
 /* Rank 0's result where the ranks have these lines. */
 static Status compare(const char *own, const char *other, Error *err) {
-  const RanksPlace place = place_of(0, 2);
+  const RanksOptions options = options_of(0, 2);
   Ranks *ranks;
   std::thread one = other_rank([other](Ranks *its) {
     Error ignored;
     agree(its, other, &ignored);
   });
-  MUST(ranks_join(&place, &ranks, &error));
+  MUST(ranks_join(&options, &ranks, &error));
   const Status status = agree(ranks, own, err);
   ranks_end(ranks);
   one.join();
@@ -93,31 +93,31 @@ static void check_lines(void) {
 
 /* Rank 1, connected, does `work` without a watching thread, and goes when rank 0 has. */
 static std::thread other_link(std::function<void(Link *)> work) {
-  return std::thread([work, place = place_of(1, 2)] {
+  return std::thread([work, options = options_of(1, 2)] {
     Link link;
     Error err;
-    MUST(link_connect(&place.link, &link, &err));
+    MUST(link_connect(&options.link, &link, &err));
     work(&link);
     link_close(&link);
   });
 }
 
 static void check_facts(void) {
-  const RanksPlace place = place_of(0, 2);
+  const RanksOptions options = options_of(0, 2);
   Error err = {};
   Ranks *ranks;
   std::thread one = other_link([](Link *link) {
     link_send(link, FACTS, "x", 1, NULL, 0, false);
     while (link_receive(link)) usleep(1000);
   });
-  MUST(ranks_join(&place, &ranks, &error));
+  MUST(ranks_join(&options, &ranks, &error));
   expect(is_another_build(agree(ranks, "a: 1\n", &err), err), "facts of one byte", err);
   ranks_end(ranks);
   one.join();
 }
 
 static void check_join(void) {
-  const RanksPlace place = place_of(0, 2);
+  const RanksOptions options = options_of(0, 2);
   Link links[MAX_SPLIT];
   Status status = STATUS_OK;
   Error err = {};
@@ -126,7 +126,7 @@ static void check_join(void) {
     Reduce *nccl;
     status = ranks_join_nccl(its, &nccl, &err);
   });
-  MUST(link_listen(&place.link, links, &error));
+  MUST(link_listen(&options.link, links, &error));
   link_send(&links[1], JOIN, "x", 1, NULL, 0, false);
   one.join();
   link_close(&links[1]);
@@ -135,14 +135,14 @@ static void check_join(void) {
 
 /* Facts where a call was due. */
 static void check_call(void) {
-  const RanksPlace place = place_of(0, 2);
+  const RanksOptions options = options_of(0, 2);
   Link links[MAX_SPLIT];
   Buffer call = {};
   Status status = STATUS_OK;
   Error err = {};
   for (Link &link : links) link.socket = -1;
   std::thread one = other_rank([&](Ranks *its) { status = ranks_take_call(its, &call, &err); });
-  MUST(link_listen(&place.link, links, &error));
+  MUST(link_listen(&options.link, links, &error));
   link_send(&links[1], FACTS, "x", 1, NULL, 0, false);
   one.join();
   link_close(&links[1]);
@@ -151,7 +151,7 @@ static void check_call(void) {
 }
 
 static void check_numbers(void) {
-  const RanksPlace alone = place_of(0, 1);
+  const RanksOptions alone = options_of(0, 1);
   StateOptions options = {};
   Error err = {};
   Ranks *ranks;
@@ -167,13 +167,13 @@ static void check_numbers(void) {
 }
 
 static void check_numbers_of_the_lost(void) {
-  const RanksPlace place = place_of(0, 2);
+  const RanksOptions options = options_of(0, 2);
   const StateOptions options = {};
   Error err = {};
   Ranks *ranks;
   int number = -1;
   std::thread one = other_link([](Link *) {});
-  MUST(ranks_join(&place, &ranks, &error));
+  MUST(ranks_join(&options, &ranks, &error));
   one.join();
   while (ranks_check(ranks, true, &err) == STATUS_OK) {
   }

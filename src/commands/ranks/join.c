@@ -101,15 +101,15 @@ static Status find_key(int rank, int timeout_s, uint8_t key[SHA256_BYTES], Error
 
 /* --- joining */
 
-/* Ends the process at once (RanksPlace.end); said: descriptor that the reason is written to. */
+/* Ends the process at once (RanksOptions.end); said: descriptor that the reason is written to. */
 static void end(int said, Status status, const char *reason) {
   if (reason) dprintf(said, "auk: %s\n", reason);
   _exit((int)status);
 }
 
-static Status join(const LinkPlace *link, struct Ranks **ranks, Error *err) {
-  const RanksPlace place = {.link = *link, .end = end, .said = fcntl(STDERR_FILENO, F_DUPFD_CLOEXEC, 3)};
-  TRY(ranks_join(&place, ranks, err));
+static Status join(const LinkOptions *link, struct Ranks **ranks, Error *err) {
+  const RanksOptions options = {.link = *link, .end = end, .said = fcntl(STDERR_FILENO, F_DUPFD_CLOEXEC, 3)};
+  TRY(ranks_join(&options, ranks, err));
   if (link->rank == 0) return STATUS_OK;
   static const int ignored[] = {SIGINT, SIGTERM, SIGHUP}; /* rank 0 gets them, too, and ends all processes */
   for (size_t i = 0; i < sizeof ignored / sizeof *ignored; i++) signal(ignored[i], SIG_IGN);
@@ -131,7 +131,7 @@ static void choose_gpu(const DeviceFlags *flags, BackendOptions *options) {
 
 Status ranks_connect(const DeviceFlags *flags, BackendOptions *options, Error *err) {
   OWNED(buffer_release) Buffer name = {0}, host = {0};
-  LinkPlace link = {.here = job_needs_no_network(), .interrupted = interrupt_came};
+  LinkOptions link = {.here = job_needs_no_network(), .interrupted = interrupt_came};
   const char *fixed = job_is_of_torchrun() ? NULL : getenv("MASTER_PORT");
   int port;
   TRY(ranks_find(&link.rank, &link.n, err));
