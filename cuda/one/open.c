@@ -1,4 +1,4 @@
-/* open.c - see open.h: sizes and places of a session's buffers. */
+/* open.c - see open.h: sizes and addresses of a session's buffers. */
 #include "cuda/one/open.h"
 
 #include <stdlib.h>
@@ -48,7 +48,7 @@ typedef struct {
   int projections, pairs[2];
 } LargestSizes;
 
-static LargestSizes largest_sizes(const ModelConfig *c, const StateOptions *o, int unit_places) {
+static LargestSizes largest_sizes(const ModelConfig *c, const StateOptions *o, int unit_partials) {
   const bool has_index = c->indexer.block > 0;
   LargestSizes sizes = {.heads = (size_t)padded_row(c->delta.n_value_heads * c->delta.value_dim),
                         .intermediate = (size_t)padded_row(c->per_layer_width),
@@ -64,7 +64,7 @@ static LargestSizes largest_sizes(const ModelConfig *c, const StateOptions *o, i
     sizes.intermediate = most(sizes.intermediate, (size_t)padded_row(own.intermediate));
     sizes.workspace =
         most(sizes.workspace, attention_workspace_bytes(own.n_heads, own.n_kv_heads, own.head_dim,
-                                                        c->latent.kv_rank, unit_places));
+                                                        c->latent.kv_rank, unit_partials));
     if (has_index && own.kind == LAYER_ATTENTION)
       sizes.index_workspace =
           most(sizes.index_workspace,
@@ -82,7 +82,7 @@ static LargestSizes largest_sizes(const ModelConfig *c, const StateOptions *o, i
 
 /* The argument of attention_workspace_bytes(). With `invariant`: the most partial results that an attention
  * layer makes in a step. Else 0, which stands for the number that attention makes without `invariant`. */
-static int unit_places(const ModelConfig *c, const StateOptions *o) {
+static int unit_partials(const ModelConfig *c, const StateOptions *o) {
   int most = 0;
   for (int layer = 0; o->invariant && layer < c->n_layers; layer++) {
     const LayerConfig own = config_layer(c, layer);
@@ -91,9 +91,9 @@ static int unit_places(const ModelConfig *c, const StateOptions *o) {
                          .n_kv_heads = own.n_kv_heads,
                          .head_dim = own.head_dim,
                          .value_dims = c->latent.kv_rank};
-    const int places =
-        attention_fixed_places(attention_unit_blocks(&a), o->n_sequences + GUESS_ROWS, o->n_ctx);
-    if (most < places) most = places;
+    const int partials =
+        attention_fixed_partials(attention_unit_blocks(&a), o->n_sequences + GUESS_ROWS, o->n_ctx);
+    if (most < partials) most = partials;
   }
   return most;
 }
@@ -120,8 +120,8 @@ static size_t lay_out(BackendState *s, const ModelConfig *c, bool separate_gate_
   const LatentConfig *latent = &c->latent;
   const DraftConfig *draft = &c->draft;
   const ExpertConfig experts = most_experts(c);
-  s->unit_places = unit_places(c, o);
-  const LargestSizes sizes = largest_sizes(c, o, s->unit_places);
+  s->unit_partials = unit_partials(c, o);
+  const LargestSizes sizes = largest_sizes(c, o, s->unit_partials);
   const HostRows host = products_host_rows(s->loaded, o->max_chunk);
   /* The first layer of EAGLE-3 takes an embedding and a state. */
   s->h_stride = padded_row(draft->kind == DRAFT_EAGLE3 ? 2 * c->hidden : c->hidden);
@@ -153,29 +153,28 @@ static size_t lay_out(BackendState *s, const ModelConfig *c, bool separate_gate_
   const size_t operands[PLANES_COUNT] = {(size_t)c->hidden, sizes.heads, sizes.intermediate};
   const size_t n_ring = most(2 * state_sequences(o), STATE_RING);
   Buffers *m = &memory->device;
-#define LIVE(first, last) buffers_live(m, OP_##first, OP_##last);
-#define ZEROS             m->zeros = true;
-#define PINNED            m = &memory->pinned;
-#define BUFFER(type, member, n, width)                                                                       \
-  buffers_take(m, &s->member, (size_t)(n), (size_t)(width), sizeof(type));
+#define LIVE(first, last)              buffers_live(m, OP_##first, OP_##last);
+#define ZEROS                          m->zeros = true;
+#define PINNED                         m = &memory->pinned;
+#define BUFFER(type, member, n, width) buffers_add(m, &s->member, (size_t)(n), (size_t)(width), sizeof(type));
 #define BUFFERS(type, member, count, n, width)                                                               \
-  for (int i = 0; i < (count); i++)                                                                          \
-    buffers_take(m, &s->member[i], (size_t)(n), (size_t)(width), sizeof(type));
+  for (int i = 0; i < (count); i++) buffers_add(m, &s->member[i], (size_t)(n), (size_t)(width), sizeof(type));
 #include "cuda/one/buffers.def"
   return buffers_fit(&memory->device, 256);
 }
 
 /* Notes where each layer's cache and recurrent state lie, for the operations of a step. */
-static void place_layers(BackendState *s) {
+static void locate_layers(BackendState *s) {
   const ModelConfig *c = &s->loaded->model->config;
   for (int i = 0; i < c->n_layers; i++) {
     const int from = config_layer(c, i).kv_layer;
     s->layers[i].recurrent = state_floats_before(c, s->options.states, i);
     if (s->options.target)
       memcpy(s->layers[i].cache, s->options.target->layers[from].cache, sizeof s->layers[i].cache);
-    for (CachePart part = 0; part < CACHE_PARTS && !s->options.target; part++)
-      s->layers[i].cache[part] = (part < INDEX_KEYS ? s->cache[part] : s->index_cache[part - INDEX_KEYS]) +
-                                 state_part_before(c, &s->options, from, part);
+    for (CacheArray array = 0; array < CACHE_ARRAYS && !s->options.target; array++)
+      s->layers[i].cache[array] =
+          (array < INDEX_KEYS ? s->cache[array] : s->index_cache[array - INDEX_KEYS]) +
+          state_array_before(c, &s->options, from, array);
     if (state_keys_are_values(c)) s->layers[i].cache[VALUES] = s->layers[i].cache[KEYS];
   }
 }
@@ -209,18 +208,18 @@ void state_close(BackendState *s) {
 /* Notes which units and tiles the layers' attention needs in a step, and where the layers' caches lie. */
 static Status open_sequences(BackendState *s, Error *err) {
   const ModelConfig *c = &s->loaded->model->config;
-  const size_t n_places = (size_t)c->n_layers * CACHE_PARTS;
-  OWNED(mem_release) CachePlace *places = NULL;
-  TRY(NEW(places, n_places, "session", err));
+  const size_t n_arrays = (size_t)c->n_layers * CACHE_ARRAYS;
+  OWNED(mem_release) PagedArray *arrays = NULL;
+  TRY(NEW(arrays, n_arrays, "session", err));
   for (int i = 0; i < c->n_layers; i++) {
     const LayerConfig own = config_layer(c, i);
-    for (CachePart part = 0; part < CACHE_PARTS; part++) {
-      const bool has = state_cache_rows(c, &s->options, i, part) > 0;
-      const size_t n_heads = part >= INDEX_KEYS ? 1 : (size_t)own.n_kv_heads,
+    for (CacheArray array = 0; array < CACHE_ARRAYS; array++) {
+      const bool has = state_cache_rows(c, &s->options, i, array) > 0;
+      const size_t n_heads = array >= INDEX_KEYS ? 1 : (size_t)own.n_kv_heads,
                    rows = has ? n_heads * KV_PAGE_TOKENS : 0;
-      places[i * CACHE_PARTS + part] =
-          (CachePlace){(size_t)((char *)s->layers[i].cache[part] - s->memory),
-                       rows * state_part_bytes(s->options.kv, own.head_dim, part)};
+      arrays[i * CACHE_ARRAYS + array] =
+          (PagedArray){(size_t)((char *)s->layers[i].cache[array] - s->memory),
+                       rows * state_array_bytes(s->options.kv, own.head_dim, array)};
     }
     if (own.kind != LAYER_ATTENTION) continue;
     const Attention attention = state_attention(s, i);
@@ -228,8 +227,8 @@ static Status open_sequences(BackendState *s, Error *err) {
     TRY(sequences_add_tile_size(&s->sequences, tokens, err));
     if (tokens > 0 && blocks > s->sequences.unit_blocks) s->sequences.unit_blocks = blocks;
   }
-  const size_t bytes = n_places * sizeof *places;
-  TRY(cuda_status(cudaMemcpy(s->cache_places, places, bytes, cudaMemcpyHostToDevice), "cannot copy", err));
+  const size_t bytes = n_arrays * sizeof *arrays;
+  TRY(cuda_status(cudaMemcpy(s->paged_arrays, arrays, bytes, cudaMemcpyHostToDevice), "cannot copy", err));
   const size_t n = (size_t)s->options.n_sequences;
   for (int i = 0; i < 2; i++) {
     RowPicks *of = &s->row_picks[i];
@@ -269,7 +268,7 @@ static Status point(BackendState *s, const Memory *memory, Error *err) {
   const ExpertConfig experts = most_experts(&s->loaded->model->config);
   buffers_point(device, s->memory);
   buffers_point(&memory->pinned, s->pinned);
-  step_rows_place(&s->rows, &s->options, s->row_memory);
+  step_rows_point(&s->rows, &s->options, s->row_memory);
   if (experts.n_experts > 0)
     experts_place_choices(&s->choices, &experts, s->options.max_chunk, s->choice_memory);
   for (int i = 0; i < device->n; i++)
@@ -296,7 +295,7 @@ Status state_open(BackendState *s, Error *err) {
   TRY(cuda_status(cudaHostAlloc(&s->pinned, pinned, cudaHostAllocMapped), "cannot pin memory", err));
   TRY(point(s, &memory, err));
   memset(s->pinned, 0, pinned);
-  place_layers(s);
+  locate_layers(s);
   streams_open(s);
   TRY(device_sampler_open(config->vocab_size, count_picks(options), &s->sampler, err));
   if (options->n_sequences > 0) TRY(open_sequences(s, err));

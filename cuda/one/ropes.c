@@ -6,10 +6,10 @@ static const RopeConfig *rope_config(const BackendModel *loaded, int which) {
   return which == ROPE_LOCAL ? &config->local_rope : &config->rope;
 }
 
-void ropes_place(BackendModel *loaded, DeviceArena *arena) {
+void ropes_reserve(BackendModel *loaded, DeviceArena *arena) {
   for (int i = 0; i < N_ROPES; i++) {
     loaded->ropes[i].n_pairs = rope_config(loaded, i)->rotary_dim / 2;
-    loaded->ropes[i].frequencies = arena_take(arena, (size_t)loaded->ropes[i].n_pairs, sizeof(float));
+    loaded->ropes[i].frequencies = arena_reserve(arena, (size_t)loaded->ropes[i].n_pairs, sizeof(float));
   }
 }
 

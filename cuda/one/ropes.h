@@ -5,6 +5,6 @@
 #include "cuda/one/device_model.h"
 
 /* Takes memory for the frequencies from the arena, and notes the ropes' sizes. */
-void ropes_place(BackendModel *loaded, DeviceArena *arena);
+void ropes_reserve(BackendModel *loaded, DeviceArena *arena);
 /* Copies the frequencies to the device. */
 Status ropes_copy(BackendModel *loaded, Error *err);

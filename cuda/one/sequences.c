@@ -17,21 +17,21 @@ static size_t most_units(const StateOptions *o) {
   return (size_t)padded_to(o->n_sequences + ATTENTION_UNITS + fixed, PADDED_UNITS);
 }
 
-size_t step_rows_place(StepRows *rows, const StateOptions *o, void *memory) {
+size_t step_rows_point(StepRows *rows, const StateOptions *o, void *memory) {
   DeviceArena arena = {.base = memory};
   const bool many = o->n_sequences > 0;
   const size_t n = (size_t)o->max_chunk, n_sequences = (size_t)o->n_sequences;
-  rows->ids = arena_take(&arena, n, sizeof *rows->ids);
-  rows->pos = arena_take(&arena, n, sizeof *rows->pos);
-  rows->first_page = arena_take(&arena, many ? n : 0, sizeof *rows->first_page);
-  rows->is_long = arena_take(&arena, many ? n : 0, sizeof *rows->is_long);
-  rows->segment_of = arena_take(&arena, many ? n : 0, sizeof *rows->segment_of);
-  rows->logit_rows = arena_take(&arena, many ? (size_t)o->max_logit_rows : 0, sizeof *rows->logit_rows);
-  rows->segments = arena_take(&arena, n_sequences, sizeof *rows->segments);
-  rows->units = arena_take(&arena, many ? most_units(o) : 0, sizeof *rows->units);
+  rows->ids = arena_reserve(&arena, n, sizeof *rows->ids);
+  rows->pos = arena_reserve(&arena, n, sizeof *rows->pos);
+  rows->first_page = arena_reserve(&arena, many ? n : 0, sizeof *rows->first_page);
+  rows->is_long = arena_reserve(&arena, many ? n : 0, sizeof *rows->is_long);
+  rows->segment_of = arena_reserve(&arena, many ? n : 0, sizeof *rows->segment_of);
+  rows->logit_rows = arena_reserve(&arena, many ? (size_t)o->max_logit_rows : 0, sizeof *rows->logit_rows);
+  rows->segments = arena_reserve(&arena, n_sequences, sizeof *rows->segments);
+  rows->units = arena_reserve(&arena, many ? most_units(o) : 0, sizeof *rows->units);
   for (int i = 0; i < TILE_SIZES; i++) /* a tile has at least one row */
-    rows->tiles[i] = arena_take(&arena, many ? n : 0, sizeof *rows->tiles[i]);
-  rows->pages = arena_take(&arena, n_sequences * (size_t)pages_of(o->n_ctx), sizeof *rows->pages);
+    rows->tiles[i] = arena_reserve(&arena, many ? n : 0, sizeof *rows->tiles[i]);
+  rows->pages = arena_reserve(&arena, n_sequences * (size_t)pages_of(o->n_ctx), sizeof *rows->pages);
   return arena.used;
 }
 
@@ -57,7 +57,7 @@ Status sequences_open(Sequences *s, const StateOptions *o, char *const pinned[2]
   TRY(NEW(s->tables, (size_t)s->n_sequences * (size_t)s->n_table, "page tables", err));
   TRY(NEW(s->sequence_of, (size_t)s->max_logit_rows, "page tables", err));
   for (int i = 0; i < 2; i++) {
-    step_rows_place(&s->pinned[i], o, pinned[i]);
+    step_rows_point(&s->pinned[i], o, pinned[i]);
     TRY(cuda_status(cudaEventCreateWithFlags(&s->copied[i], cudaEventDisableTiming), "cannot make an event",
                     err));
   }

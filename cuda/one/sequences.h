@@ -60,7 +60,7 @@ typedef struct {
 
 /* Points the arrays at their places in `memory`, in the order above; returns the bytes that they need. With
  * `memory` NULL it only counts these. */
-size_t step_rows_place(StepRows *rows, const StateOptions *options, void *memory);
+size_t step_rows_point(StepRows *rows, const StateOptions *options, void *memory);
 
 /* True if the part is a single row: one token that is not of a prompt (of_prompt). */
 static inline bool sequences_is_single(const SequenceRows *part) {
@@ -68,7 +68,7 @@ static inline bool sequences_is_single(const SequenceRows *part) {
 }
 
 /* Allocates memory on the host; sequences_close() frees it, also after a failure. pinned: memory for
- * Sequences.pinned, of step_rows_place() bytes each. PRECOND tile sizes and unit_blocks are set, the rest is
+ * Sequences.pinned, of step_rows_point() bytes each. PRECOND tile sizes and unit_blocks are set, the rest is
  * zeros. */
 Status sequences_open(Sequences *s, const StateOptions *options, char *const pinned[2], Error *err);
 void sequences_close(Sequences *s);

@@ -63,7 +63,7 @@ size_t state_sequences(const StateOptions *o) {
 int page_positions(const StateOptions *o) {
   if (o->n_sequences > 0) return KV_PAGE_TOKENS;
   /* Positions are a multiple of `unit`. With heads of 64 or more, every part of a layer's cache is then a
-   * multiple of 256 bytes, to which arena_take() rounds. So layers follow one another without gaps, as the
+   * multiple of 256 bytes, to which arena_reserve() rounds. So layers follow one another without gaps, as the
    * fused step needs. An even number of pages (state_pages()) has the same effect. */
   const int unit = o->kv == KV_Q8 ? 128 : 2;
   return (o->n_ctx + unit - 1) / unit * unit;
@@ -82,9 +82,9 @@ size_t state_recurrent_bytes(const ModelConfig *c, int layer) {
          sizeof(float);
 }
 
-size_t state_part_bytes(KvType kv, int head_dim, CachePart part) {
+size_t state_array_bytes(KvType kv, int head_dim, CacheArray array) {
   const size_t numbers = (size_t)head_dim * kv_number_bytes(kv);
-  switch (part) {
+  switch (array) {
   case KEY_SCALES: return kv_key_bytes(kv, head_dim) - numbers;
   case VALUE_SCALES: return kv_value_bytes(kv, head_dim) - numbers;
   default: return numbers;
@@ -95,19 +95,19 @@ bool state_keys_are_values(const ModelConfig *c) {
   return c->latent.kv_rank > 0;
 }
 
-size_t state_cache_rows(const ModelConfig *c, const StateOptions *o, int layer, CachePart part) {
-  const bool of_values = part == VALUES || part == VALUE_SCALES;
-  if (part >= INDEX_KEYS)
+size_t state_cache_rows(const ModelConfig *c, const StateOptions *o, int layer, CacheArray array) {
+  const bool of_values = array == VALUES || array == VALUE_SCALES;
+  if (array >= INDEX_KEYS)
     return c->indexer.block > 0 && config_kv_numbers(c, layer) > 0 ? cached_positions(o) : 0;
   if (config_kv_numbers(c, layer) == 0 || (of_values && state_keys_are_values(c))) return 0;
   return (size_t)config_layer(c, layer).n_kv_heads * cached_positions(o);
 }
 
-size_t state_part_before(const ModelConfig *c, const StateOptions *o, int layer, CachePart part) {
+size_t state_array_before(const ModelConfig *c, const StateOptions *o, int layer, CacheArray array) {
   DeviceArena before = {0};
   for (int i = 0; i < layer; i++)
-    arena_take(&before, state_cache_rows(c, o, i, part),
-               state_part_bytes(o->kv, config_layer(c, i).head_dim, part));
+    arena_reserve(&before, state_cache_rows(c, o, i, array),
+                  state_array_bytes(o->kv, config_layer(c, i).head_dim, array));
   return before.used;
 }
 
@@ -138,7 +138,7 @@ Attention state_attention(const BackendState *s, int layer) {
                     : (AttentionPages){0},
       .out = c->latent.kv_rank ? s->head_x : s->a,
       .workspace = s->workspace,
-      .unit_places = s->unit_places,
+      .unit_partials = s->unit_partials,
       .scale = c->attention_scale,
       .cap = c->attention_cap,
       .sinks = s->loaded->layers[layer].sinks,
@@ -178,14 +178,14 @@ Status state_wait(BackendState *s, Error *err) {
   return cuda_status(cudaStreamSynchronize(s->loaded->stream), "a step failed", err);
 }
 
-/* Copies rows of n_heads KV heads between a part of a layer's cache and the host. On the host, heads are
+/* Copies rows of n_heads KV heads between an array of a layer's cache and the host. On the host, heads are
  * n_rows rows apart. */
-static Status copy_rows(BackendState *s, TokenRange span, int layer, CachePart part, int n_heads, char *host,
-                        size_t n_rows, CopyDirection direction, Error *err) {
+static Status copy_rows(BackendState *s, TokenRange span, int layer, CacheArray array, int n_heads,
+                        char *host, size_t n_rows, CopyDirection direction, Error *err) {
   const LayerConfig own = config_layer(&s->loaded->model->config, layer);
-  const size_t row = state_part_bytes(s->options.kv, own.head_dim, part), run = (size_t)span.n_tokens * row,
+  const size_t row = state_array_bytes(s->options.kv, own.head_dim, array), run = (size_t)span.n_tokens * row,
                host_pitch = n_rows * row, cache_pitch = (size_t)page_positions(&s->options) * row;
-  char *cache = (char *)s->layers[layer].cache[part] + (size_t)span.pos * row;
+  char *cache = (char *)s->layers[layer].cache[array] + (size_t)span.pos * row;
   const cudaError_t error =
       direction == TO_HOST ? cudaMemcpy2DAsync(host, host_pitch, cache, cache_pitch, run, (size_t)n_heads,
                                                cudaMemcpyDeviceToHost, s->loaded->stream)
@@ -202,18 +202,18 @@ Status state_copy_heads(BackendState *s, CopyDirection direction, TokenRange spa
   const LayerConfig own = config_layer(c, layer);
   const size_t n_rows = (size_t)n;
   TRY(cuda_status(cudaSetDevice(s->loaded->gpu), "cannot use it", err));
-  for (CachePart part = 0; part < INDEX_KEYS; part++) {
-    const size_t pitch = n_rows * state_part_bytes(s->options.kv, own.head_dim, part);
+  for (CacheArray array = 0; array < INDEX_KEYS; array++) {
+    const size_t pitch = n_rows * state_array_bytes(s->options.kv, own.head_dim, array);
     if (pitch == 0) continue;
     char *rows = host + (size_t)first_head * pitch;
     host += (size_t)n_heads * pitch;
-    if (part == VALUE_SCALES && state_keys_are_values(c)) { /* the cache has no such scales */
+    if (array == VALUE_SCALES && state_keys_are_values(c)) { /* the cache has no such scales */
       if (direction == TO_HOST) memset(rows, 0, (size_t)own.n_kv_heads * pitch);
       continue;
     }
-    TRY(copy_rows(s, span, layer, part, own.n_kv_heads, rows, n_rows, direction, err));
+    TRY(copy_rows(s, span, layer, array, own.n_kv_heads, rows, n_rows, direction, err));
     if (own.n_cache_heads == own.n_kv_heads) continue;
-    const CachePart index = part == KEYS ? INDEX_KEYS : INDEX_VALUES;
+    const CacheArray index = array == KEYS ? INDEX_KEYS : INDEX_VALUES;
     TRY(copy_rows(s, span, layer, index, 1, host, n_rows, direction, err));
     host += pitch;
   }
@@ -288,11 +288,11 @@ Status state_copy_part(BackendState *s, CopyDirection direction, int slot, int l
   const int n_runs = list_runs(c, layer, n_gpus, runs);
   TRY(cuda_status(cudaSetDevice(s->loaded->gpu), "cannot use it", err));
   for (int i = 0; i < n_runs; i++) {
-    float *own = kept + runs[i].own, *place = (float *)host + runs[i].first + (size_t)rank * runs[i].n;
+    float *own = kept + runs[i].own, *there = (float *)host + runs[i].first + (size_t)rank * runs[i].n;
     const size_t bytes = runs[i].n * sizeof(float);
     const cudaError_t error =
-        direction == TO_HOST ? cudaMemcpyAsync(place, own, bytes, cudaMemcpyDeviceToHost, s->loaded->stream)
-                             : cudaMemcpyAsync(own, place, bytes, cudaMemcpyHostToDevice, s->loaded->stream);
+        direction == TO_HOST ? cudaMemcpyAsync(there, own, bytes, cudaMemcpyDeviceToHost, s->loaded->stream)
+                             : cudaMemcpyAsync(own, there, bytes, cudaMemcpyHostToDevice, s->loaded->stream);
     TRY(cuda_status(error, "cannot copy recurrent states", err));
   }
   return state_wait(s, err);
@@ -336,6 +336,6 @@ Status state_set_pages(BackendState *s, int sequence, int first, const int32_t *
 }
 
 Status state_copy_page(BackendState *s, int from, int to, Error *err) {
-  return attention_copy_page(s->memory, s->cache_places, s->loaded->model->config.n_layers * CACHE_PARTS,
+  return attention_copy_page(s->memory, s->paged_arrays, s->loaded->model->config.n_layers * CACHE_ARRAYS,
                              from, to, s->loaded->stream, err);
 }

@@ -35,7 +35,7 @@ typedef struct {
   cudaEvent_t made; /* recorded after the picks */
 } RowPicks;
 
-/* Parts of a layer's cache, each [n_kv_heads][page_positions()][numbers] or, with several sequences,
+/* Arrays of a layer's cache, each [n_kv_heads][page_positions()][numbers] or, with several sequences,
  * [n_pages][n_kv_heads][KV_PAGE_TOKENS][numbers]. The first four are in the order of kv_copy(). */
 typedef enum {
   KEYS,
@@ -47,16 +47,16 @@ typedef enum {
    * INDEX_KEYS after the heads of KEYS, and INDEX_VALUES after those of VALUES. */
   INDEX_KEYS,
   INDEX_VALUES,
-  CACHE_PARTS
-} CachePart;
+  CACHE_ARRAYS
+} CacheArray;
 
-/* cache: the parts of the cache that a layer reads: its own, another layer's (LayerConfig.kv_layer), or those
- * of a layer of the target (StateOptions.target). recurrent: the place of the layer's recurrent state among
- * those of all layers. */
+/* cache: the arrays that a layer reads: its own, another layer's (LayerConfig.kv_layer), or those of a layer
+ * of the target (StateOptions.target). recurrent: where the layer's recurrent state begins among those of all
+ * layers. */
 typedef struct {
-  void *cache[CACHE_PARTS];
+  void *cache[CACHE_ARRAYS];
   size_t recurrent; /* offset in floats */
-} LayerPlace;
+} LayerState;
 
 /* Where the previous operation left the normalised x that the next matmul reads: nowhere, in h, or in
  * planes[PLANES_H]. */
@@ -94,7 +94,7 @@ struct BackendState {
 #include "cuda/one/buffers.def"
   ExpertChoices choices; /* of the last layer with experts */
   StepRows rows;         /* of the step */
-  int unit_places;       /* the argument of attention_workspace_bytes() */
+  int unit_partials;     /* the argument of attention_workspace_bytes() */
   int host_rows;         /* HostRows.n */
   float *streams;        /* of the step: all_streams or spare_streams */
   bool streams_pending;  /* x has not been added to the streams yet */
@@ -143,15 +143,16 @@ int state_pages(const StateOptions *options);
 size_t state_sequences(const StateOptions *options);
 /* Floats of the recurrent states of all layers before `layer` together. */
 size_t state_floats_before(const ModelConfig *config, StatesType type, int layer);
-/* Bytes of a position of one KV head in a part of the cache. */
-size_t state_part_bytes(KvType kv, int head_dim, CachePart part);
+/* Bytes of a position of one KV head in an array of the cache. */
+size_t state_array_bytes(KvType kv, int head_dim, CacheArray array);
 /* True with latent attention: only keys are stored, and values are a part of them. */
 bool state_keys_are_values(const ModelConfig *config);
-/* Rows of a part of the layer's own cache: one for each position and KV head. 0: the layer lacks the part. */
-size_t state_cache_rows(const ModelConfig *config, const StateOptions *options, int layer, CachePart part);
-/* Bytes that a part takes in the caches of all layers before `layer`. Each layer's part begins at a multiple
- * of 256 bytes. */
-size_t state_part_before(const ModelConfig *config, const StateOptions *options, int layer, CachePart part);
+/* Rows of an array of the layer's own cache: one for each position and KV head. 0: the layer lacks it. */
+size_t state_cache_rows(const ModelConfig *config, const StateOptions *options, int layer, CacheArray array);
+/* Bytes of an array in the caches of all layers before `layer`. Each layer's array begins at a multiple of
+ * 256 bytes. */
+size_t state_array_before(const ModelConfig *config, const StateOptions *options, int layer,
+                          CacheArray array);
 
 /* Length of a row of latent_in: the queries or their latent, kv_a's outputs, the heads' gates. */
 int state_latent_inputs(const ModelConfig *config);

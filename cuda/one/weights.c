@@ -267,9 +267,10 @@ static void need_slot(Loader *loader, const Linear *l) {
   if (loader->slot_bytes < piece) loader->slot_bytes = piece;
 }
 
-static Status place_vector(Loader *loader, const float **to, const Vector *from, VectorUse use, Error *err) {
+static Status reserve_vector(Loader *loader, const float **to, const Vector *from, VectorUse use,
+                             Error *err) {
   if (from->data) need_floats(loader, from->n);
-  *to = from->data ? arena_take(&loader->arena, (size_t)from->n, sizeof(float)) : NULL;
+  *to = from->data ? arena_reserve(&loader->arena, (size_t)from->n, sizeof(float)) : NULL;
   return STATUS_OK;
 }
 
@@ -286,9 +287,9 @@ const int *weights_order(const BackendModel *loaded, const DeviceLinear *matrix)
 }
 
 /* Takes memory for the order of a matrix's inputs (Linear.order) if they are permuted. */
-static void place_order(Loader *loader, const DeviceLinear *to, const Linear *from) {
+static void reserve_order(Loader *loader, const DeviceLinear *to, const Linear *from) {
   if (!from->order) return;
-  const int *order = arena_take(&loader->arena, (size_t)from->n_in, sizeof *order);
+  const int *order = arena_reserve(&loader->arena, (size_t)from->n_in, sizeof *order);
   loader->loaded->ordered[loader->loaded->n_ordered++] = (OrderedMatrix){to, order};
 }
 
@@ -324,7 +325,7 @@ static void keep_on_host(Loader *loader, DeviceLinear *to, const Source *from, s
   if (loader->staging_need < bytes) loader->staging_need = bytes;
 }
 
-static Status place_matrix(Loader *loader, DeviceLinear *to, const Source *from, Error *err) {
+static Status reserve_matrix(Loader *loader, DeviceLinear *to, const Source *from, Error *err) {
   const Linear *first = from->linears[0];
   const bool experts = from->n_experts > 0;
   int n_out = 0;
@@ -344,8 +345,8 @@ static Status place_matrix(Loader *loader, DeviceLinear *to, const Source *from,
   if (experts)
     TRY(lay_out_experts(loader, to, from, err));
   else
-    place_order(loader, to, first);
-  void *memory = loader->stays ? loader->loaded->staging : arena_take(&loader->arena, bytes, 1);
+    reserve_order(loader, to, first);
+  void *memory = loader->stays ? loader->loaded->staging : arena_reserve(&loader->arena, bytes, 1);
   if (loader->arena.base) TRY(linear_place(to, memory, loader->loaded->stream, err));
   if (loader->stays) keep_on_host(loader, to, from, bytes);
   return STATUS_OK;
@@ -355,21 +356,21 @@ static size_t numbers_of(const Matrix *matrix) {
   return (size_t)matrix->n_rows * (size_t)matrix->n_columns;
 }
 
-static Status place_table(Loader *loader, const void **to, const Matrix *from, Error *err) {
-  *to = arena_take(&loader->arena, numbers_of(from), dtype_bytes(from->dtype));
+static Status reserve_table(Loader *loader, const void **to, const Matrix *from, Error *err) {
+  *to = arena_reserve(&loader->arena, numbers_of(from), dtype_bytes(from->dtype));
   return STATUS_OK;
 }
 
 /* Lays out everything from the arena's beginning: measures, or places if the arena has memory. */
 static Status lay_out(Loader *loader, Error *err) {
-  static const Pass pass = {place_vector, place_matrix, place_table};
+  static const Pass pass = {reserve_vector, reserve_matrix, reserve_table};
   BackendModel *loaded = loader->loaded;
-  loaded->staging = arena_take(&loader->arena, loader->staging_need, 1);
+  loaded->staging = arena_reserve(&loader->arena, loader->staging_need, 1);
   loaded->n_host = loaded->n_ordered = 0;
   loader->host_bytes = 0;
-  ropes_place(loaded, &loader->arena);
+  ropes_reserve(loaded, &loader->arena);
   TRY(visit(loader, &pass, err));
-  parts_place_halves(loaded, &loader->arena);
+  parts_reserve_halves(loaded, &loader->arena);
   return STATUS_OK;
 }
 
@@ -388,7 +389,7 @@ static Status measure_with(Loader *loader, int n, size_t *bytes, Error *err) {
   loader->slot_bytes = (size_t)8 << 20; /* at least; lay_out() raises it for larger pieces */
   TRY(lay_out(loader, err));
   /* lay_out() above took no staging, since staging_need was still 0 */
-  arena_take(&loader->arena, loader->staging_need, 1);
+  arena_reserve(&loader->arena, loader->staging_need, 1);
   if (loader->arena.used > SIZE_MAX - UPLOAD_SLOTS * loader->slot_bytes)
     return error_set(err, STATUS_MODEL, "the model is too large for any memory");
   *bytes = loader->arena.used + UPLOAD_SLOTS * loader->slot_bytes;

@@ -218,11 +218,11 @@ static inline int delta_channels(const DeltaConfig *delta) {
 /* The first channels of q, of k and of v. */
 typedef struct {
   int q, k, v;
-} DeltaPlaces;
-static inline DeltaPlaces delta_places(const DeltaConfig *delta) {
+} DeltaOffsets;
+static inline DeltaOffsets delta_offsets(const DeltaConfig *delta) {
   const int keys = delta->n_key_heads * delta->key_dim, values = delta->n_value_heads * delta->value_dim;
-  const DeltaPlaces mamba = {values + keys, values, 0}, places = {0, keys, 2 * keys};
-  return delta->rule == RULE_MAMBA2 ? mamba : places;
+  const DeltaOffsets mamba = {values + keys, values, 0}, offsets = {0, keys, 2 * keys};
+  return delta->rule == RULE_MAMBA2 ? mamba : offsets;
 }
 
 /* The number of a token's decays: one for each value head; with RULE_CHANNELS key_dim for each value head. */

@@ -229,12 +229,12 @@ static void take_scratch(MatmulScratch *scratch, const ModelConfig *config, cons
                chosen = 1 + (size_t)config->experts.n_chosen;
   const size_t all = buffers_product((size_t)options->max_chunk, heads > chosen ? heads : chosen);
   size_scratch(scratch, config, options);
-  buffers_take(memory, &scratch->parts, scratch->n_parts, 1, sizeof(float));
+  buffers_add(memory, &scratch->parts, scratch->n_parts, 1, sizeof(float));
   scratch->n_ordered = config->quant.ordered ? buffers_product(all, rounded->stride) : 0;
-  buffers_take(memory, &scratch->ordered, scratch->n_ordered, 1, sizeof(float));
+  buffers_add(memory, &scratch->ordered, scratch->n_ordered, 1, sizeof(float));
   if (!config->quant.int8_activations) return;
-  buffers_take(memory, &rounded->numbers, all, rounded->stride, sizeof(int16_t));
-  buffers_take(memory, &rounded->scales, all, 1, sizeof(float));
+  buffers_add(memory, &rounded->numbers, all, rounded->stride, sizeof(int16_t));
+  buffers_add(memory, &rounded->scales, all, 1, sizeof(float));
 }
 
 /* Sets the plan of a state, as its options and the config require, and takes its buffers. Returns their bytes
@@ -252,7 +252,7 @@ static size_t lay_out(BackendState *state, const ModelConfig *config, Buffers *m
                target_width = (size_t)draft->n_states * (size_t)draft->target_hidden;
 #define LIVE(first, last) buffers_live(memory, OP_##first, OP_##last);
 #define BUFFER(type, member, n, width)                                                                       \
-  buffers_take(memory, &state->member, (size_t)(n), (size_t)(width), sizeof(type));
+  buffers_add(memory, &state->member, (size_t)(n), (size_t)(width), sizeof(type));
 #include "cpu/buffers.def"
   buffers_live(memory, OP_EMBED, OP_LOGITS);
   take_scratch(&state->scratch, config, options, memory);

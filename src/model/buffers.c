@@ -15,7 +15,7 @@ void buffers_live(Buffers *b, OpKind first, OpKind last) {
   b->zeros = false;
 }
 
-void buffers_take(Buffers *b, void *pointer, size_t n, size_t width, size_t size) {
+void buffers_add(Buffers *b, void *pointer, size_t n, size_t width, size_t size) {
   const int own = b->n++;
   b->all[own].pointer = pointer;
   b->all[own].bytes = buffers_product(buffers_product(n, width), size);

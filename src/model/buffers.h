@@ -1,7 +1,7 @@
 /* buffers.h - places a session's buffers in one piece of memory by their lifetimes, for any backend.
  *
  * A buffer that only some operations of a layer use shares its memory with buffers of the layer's other
- * operations. buffers_take() notes a buffer's size, buffers_fit() places all buffers, and buffers_point()
+ * operations. buffers_add() notes a buffer's size, buffers_fit() places all buffers, and buffers_point()
  * sets the pointers to them when there is memory. */
 #pragma once
 
@@ -32,7 +32,7 @@ void buffers_live(Buffers *buffers, OpKind first, OpKind last);
 
 /* Takes a buffer of n * width items of `size` bytes. `pointer` is the address of the pointer that
  * buffers_point() will set. PRECOND fewer than MOST_BUFFERS are taken. */
-void buffers_take(Buffers *buffers, void *pointer, size_t n, size_t width, size_t size);
+void buffers_add(Buffers *buffers, void *pointer, size_t n, size_t width, size_t size);
 
 /* Places all buffers at multiples of `align`, a power of two. Returns the bytes of the whole memory, a
  * multiple of `align`; SIZE_MAX: the sum overflowed. */

@@ -35,7 +35,7 @@ static Vector place_vector_of(Arena *arena, Dtype dtype, int n) {
   return (Vector){place(arena, (size_t)n, dtype_bytes(dtype)), dtype, n};
 }
 
-static Vector place_vector(Arena *arena, int n) {
+static Vector reserve_vector(Arena *arena, int n) {
   return place_vector_of(arena, DTYPE_F16, n);
 }
 
@@ -75,7 +75,7 @@ static void place_dense(Arena *arena, Linear *linear) {
   place_arrays(arena, linear);
 }
 
-static Status place_matrix(Arena *arena, const Model *model, Linear *linear, Error *err) {
+static Status reserve_matrix(Arena *arena, const Model *model, Linear *linear, Error *err) {
   QuantScheme scheme;
   TRY(quantization_of(&model->config.quant, linear->name, model->files->path, &scheme, err));
   if (scheme.method == QUANT_NONE) {
@@ -100,7 +100,7 @@ static Status place_stored(Arena *arena, const Model *model, int index, Linear w
     if (layer_linear_held(config, which) == HELD_ROUTER) /* dense whatever the config says */
       place_dense(arena, &whole[which]);
     else
-      TRY(place_matrix(arena, model, &whole[which], err));
+      TRY(reserve_matrix(arena, model, &whole[which], err));
   }
   return STATUS_OK;
 }
@@ -120,9 +120,9 @@ static Status place_linears(Arena *arena, const Model *model, int index, Error *
       if (n_out < stored.n_out) TRY(linear_cut(linear, stored.first, n_out, model->files->path, err));
     } else {
       *linear = (Linear){.n_in = linear->n_in, .n_out = n_out, .name = linear->name};
-      TRY(place_matrix(arena, model, linear, err));
+      TRY(reserve_matrix(arena, model, linear, err));
     }
-    if (layer_linear_needs_bias(config, index, which)) linear->bias = place_vector(arena, n_out);
+    if (layer_linear_needs_bias(config, index, which)) linear->bias = reserve_vector(arena, n_out);
   }
   return STATUS_OK;
 }
@@ -145,11 +145,11 @@ static Status place_layer(Arena *arena, Model *model, int index, Error *err) {
 static Status place_own(Arena *arena, Model *model, Error *err) {
   for (int which = 0; which < N_MODEL_VECTORS; which++) {
     const int n = model_vector_size(&model->config, which);
-    if (n > 0) model->vector[which] = place_vector(arena, n);
+    if (n > 0) model->vector[which] = reserve_vector(arena, n);
     if (model_vector_is_made(&model->config, which)) model->made_bytes += 2 * (size_t)n;
   }
   for (int which = MODEL_HEAD + 1; which < N_MODEL_LINEARS; which++)
-    if (model->linear[which].n_out > 0) TRY(place_matrix(arena, model, &model->linear[which], err));
+    if (model->linear[which].n_out > 0) TRY(reserve_matrix(arena, model, &model->linear[which], err));
   return STATUS_OK;
 }
 
@@ -187,7 +187,7 @@ static Status place_tensors(Arena *arena, Model *model, Error *err) {
   TRY(place_ngrams(arena, model, err));
   const void *head = config->tied_embeddings ? NULL : place(arena, cells, 2);
   model_set_head(model, "lm_head", head, DTYPE_F16);
-  if (config->head_bias) model->head.bias = place_vector(arena, config->vocab_size);
+  if (config->head_bias) model->head.bias = reserve_vector(arena, config->vocab_size);
   for (int i = 0; i < config->n_layers; i++) model->made_bytes += latent_heads_bytes(model, i);
   model->weight_bytes = arena->weight_bytes - model->made_bytes;
   return STATUS_OK;

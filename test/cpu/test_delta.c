@@ -214,7 +214,7 @@ static void exact_layer(const World *w, StatesType type, double *out) {
   const ModelLayer *delta = &w->layers[0];
   const int channels = delta_channels(c), values = c->n_value_heads * c->value_dim;
   const bool mamba = c->rule == RULE_MAMBA2;
-  const DeltaPlaces at = delta_places(c);
+  const DeltaOffsets at = delta_offsets(c);
   double *qkv = need((size_t)(TOKENS * channels), sizeof *qkv),
          *mixed = need((size_t)channels, sizeof *mixed);
   double *z = need((size_t)values, sizeof *z);

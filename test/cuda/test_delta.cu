@@ -62,7 +62,7 @@ static void expect(bool good, const char *what, const char *family, int pos, int
 struct Text {
   DeltaConfig sizes;
   bool mamba;
-  DeltaPlaces places;
+  DeltaOffsets offsets;
   int n_tokens, channels, values, stride; /* of a row */
   int n_gates, at_z, at_a; /* numbers before the channels, b and a or one of both; places of z and a */
   Floats rows, conv, conv_bias, a_log, dt_bias, skip, norm;
@@ -77,7 +77,7 @@ static Text text_of(const DeltaConfig &sizes, int n_tokens, bool alike) {
   Text t;
   t.sizes = sizes, t.n_tokens = n_tokens, t.channels = delta_channels(&sizes);
   t.values = sizes.n_value_heads * sizes.value_dim;
-  t.mamba = sizes.rule == RULE_MAMBA2, t.places = delta_places(&sizes);
+  t.mamba = sizes.rule == RULE_MAMBA2, t.offsets = delta_offsets(&sizes);
   const bool by_channel = sizes.rule == RULE_CHANNELS;
   t.n_gates = (t.mamba || by_channel ? 1 : 2) * sizes.n_value_heads;
   t.at_z = t.n_gates + t.channels + 2 * sizes.gate_rank;
@@ -222,11 +222,11 @@ static void compute(Text *t, StatesType type = STATES_F32, const std::vector<int
     Row out((size_t)t->values);
     for (int head = 0; head < s.n_value_heads; head++) {
       const int key_head = head / (s.n_value_heads / s.n_key_heads);
-      const double *q = &c[t->places.q + key_head * s.key_dim], *k = &c[t->places.k + key_head * s.key_dim];
+      const double *q = &c[t->offsets.q + key_head * s.key_dim], *k = &c[t->offsets.k + key_head * s.key_dim];
       const Gates gates = gates_of(*t, token, head);
       const Row decays = decays_of(*t, token, head, gates.log_decay);
       for (int v = head * s.value_dim; v < (head + 1) * s.value_dim; v++) {
-        const double value = c[t->places.v + v];
+        const double value = c[t->offsets.v + v];
         out[v] =
             advance(&state[(size_t)v * s.key_dim], q, k, value, decays, gates.beta, s.key_dim, t->mamba) +
             (t->mamba ? t->skip[head] * value : 0);
@@ -268,8 +268,8 @@ struct Simulation {
   void chunk_head(int head, int pos, int n, const std::vector<Row> &c, std::vector<Row> *outputs) {
     const DeltaConfig &s = t.sizes;
     const int dim = s.key_dim, key_head = head / (s.n_value_heads / s.n_key_heads),
-              at_q = t.places.q + key_head * dim, at_k = t.places.k + key_head * dim,
-              at_v = t.places.v + head * s.value_dim;
+              at_q = t.offsets.q + key_head * dim, at_k = t.offsets.k + key_head * dim,
+              at_v = t.offsets.v + head * s.value_dim;
     Row logs, betas;
     for (int i = 0; i < n; i++) {
       const Gates gates = gates_of(t, pos + i, head);

@@ -195,10 +195,10 @@ struct Step {
     options.n_sequences = (int)pool.tables.size() + 1, options.n_pages = pool.n_pages;
     options.invariant = invariant;
     options.max_chunk = range.n_tokens + PADDED_ROWS, options.max_logit_rows = options.n_sequences;
-    const size_t bytes = step_rows_place(&rows, &options, NULL);
+    const size_t bytes = step_rows_point(&rows, &options, NULL);
     CHECK(cudaMalloc(&memory, bytes));
     for (char *&own : pinned) CHECK(cudaMallocHost((void **)&own, bytes));
-    step_rows_place(&rows, &options, memory);
+    step_rows_point(&rows, &options, memory);
     MUST(sequences_add_tile_size(&sequences, attention_tile_tokens(&a), &error));
     sequences.unit_blocks = attention_tile_tokens(&a) > 0 ? attention_unit_blocks(&a) : 0;
     MUST(sequences_open(&sequences, &options, pinned, &error));
@@ -298,10 +298,10 @@ static void attend(Attention a, const Pool<T> &pool, const std::vector<SequenceR
   const size_t first = (size_t)at * a.n_heads * a.head_dim;
   a.q = (const __half *)a.q + first, a.out = (__half *)a.out + first;
   a.pos = step.rows.pos, a.pages = {step.rows.pages, step.rows.first_page, pool.n_pages};
-  a.unit_places =
-      attention_fixed_places(attention_unit_blocks(&a), step.options.n_sequences, step.options.n_ctx);
+  a.unit_partials =
+      attention_fixed_partials(attention_unit_blocks(&a), step.options.n_sequences, step.options.n_ctx);
   const size_t bytes =
-      attention_workspace_bytes(a.n_heads, a.n_kv_heads, a.head_dim, a.value_dims, a.unit_places);
+      attention_workspace_bytes(a.n_heads, a.n_kv_heads, a.head_dim, a.value_dims, a.unit_partials);
   CHECK(cudaMalloc(&a.workspace, bytes));
   CHECK(cudaMemset(a.workspace, 0, bytes));
   const AttentionWork work = {step.rows.units,      step.rows.tiles[0],  sequences.n_units,
@@ -370,25 +370,25 @@ static void check_units() {
 /* Keys of two layers with pages of different sizes, and of one without a cache of its own; then values. */
 static void check_copy() {
   const size_t page[] = {KV_PAGE_TOKENS * 34, 0, KV_PAGE_TOKENS * 256}, n_pages = 3;
-  std::vector<CachePlace> places;
+  std::vector<PagedArray> arrays;
   size_t all = 0;
   for (int values = 0; values < 2; values++)
-    for (size_t bytes : page) places.push_back({all, bytes}), all += bytes * n_pages;
+    for (size_t bytes : page) arrays.push_back({all, bytes}), all += bytes * n_pages;
   std::vector<unsigned char> want(all), got(all);
   for (unsigned char &b : want) b = (unsigned char)random_below(256);
   unsigned char *device;
-  CachePlace *places_device;
+  PagedArray *arrays_device;
   CHECK(cudaMalloc(&device, all));
-  CHECK(cudaMalloc(&places_device, sizeof(CachePlace) * places.size()));
+  CHECK(cudaMalloc(&arrays_device, sizeof(PagedArray) * arrays.size()));
   CHECK(cudaMemcpy(device, want.data(), all, cudaMemcpyHostToDevice));
-  CHECK(cudaMemcpy(places_device, places.data(), sizeof(CachePlace) * places.size(), cudaMemcpyHostToDevice));
-  MUST(attention_copy_page(device, places_device, (int)places.size(), 2, 0, 0, &error));
-  for (const CachePlace &p : places) memcpy(&want[p.first], &want[p.first + 2 * p.page_bytes], p.page_bytes);
+  CHECK(cudaMemcpy(arrays_device, arrays.data(), sizeof(PagedArray) * arrays.size(), cudaMemcpyHostToDevice));
+  MUST(attention_copy_page(device, arrays_device, (int)arrays.size(), 2, 0, 0, &error));
+  for (const PagedArray &p : arrays) memcpy(&want[p.first], &want[p.first + 2 * p.page_bytes], p.page_bytes);
   CHECK(cudaMemcpy(got.data(), device, all, cudaMemcpyDeviceToHost));
   const bool good = got == want;
   if (!good) printf("FAILED copy of a page\n");
   good ? passed++ : failed++;
-  for (void *p : {(void *)device, (void *)places_device}) CHECK(cudaFree(p));
+  for (void *p : {(void *)device, (void *)arrays_device}) CHECK(cudaFree(p));
 }
 
 int main(int argc, char **argv) {

@@ -297,9 +297,9 @@ static inline void expert_names_fact(Facts *facts, const ExpertNames *names) {
 }
 
 static inline void delta_fact(Facts *facts, const DeltaConfig *delta) {
-  const DeltaPlaces places = delta_places(delta);
+  const DeltaOffsets offsets = delta_offsets(delta);
   fact(facts, "delta: %d channels, q from %d, k from %d, v from %d, %d decays, norms of %d numbers",
-       delta_channels(delta), places.q, places.k, places.v, delta_decays(delta), delta_norm_width(delta));
+       delta_channels(delta), offsets.q, offsets.k, offsets.v, delta_decays(delta), delta_norm_width(delta));
 }
 
 static inline void eos_fact(Facts *facts, const ModelConfig *config) {

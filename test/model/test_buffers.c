@@ -17,7 +17,7 @@ static size_t take_all(char *memory, Wanted *wanted, int n) {
   buffers = (Buffers){.n = 0};
   for (int i = 0; i < n; i++) {
     buffers_live(&buffers, wanted[i].first, wanted[i].last);
-    buffers_take(&buffers, &wanted[i].at, wanted[i].bytes, 1, 1);
+    buffers_add(&buffers, &wanted[i].at, wanted[i].bytes, 1, 1);
   }
   const size_t bytes = buffers_fit(&buffers, 64);
   if (bytes != SIZE_MAX) buffers_point(&buffers, memory);

@@ -29,15 +29,15 @@ static int decode_splits(int n_kv_heads, int head_dim) {
 
 /* The number of units' partial results that fit the workspace. Each block of a unit needs one if the unit's
  * token has several splits. */
-static int places_of(int asked) {
+static int partials_of(int asked) {
   return std::max((int)ATTENTION_UNITS, asked);
 }
 
 /* Bytes of the tickets. A ticket counts the blocks that have finished; the last block merges the splits.
  * Layers of all sizes share the tickets, and tickets stay zero between launches. So the size must not depend
  * on the layer. */
-static size_t tickets_bytes(int unit_places) {
-  return (size_t)std::max((int)MAX_HEADS, unit_places) * sizeof(int);
+static size_t tickets_bytes(int unit_partials) {
+  return (size_t)std::max((int)MAX_HEADS, unit_partials) * sizeof(int);
 }
 
 /* The kernel's argument. The workspace holds tickets, then partial results. */
@@ -58,7 +58,7 @@ static AttentionArgs kernel_args(const Attention *a) {
   args.pages = a->pages;
   if (a->pages.table) args.n_ctx = KV_PAGE_TOKENS;
   args.tickets = (int *)a->workspace;
-  args.partials = (char *)a->workspace + tickets_bytes(a->unit_places);
+  args.partials = (char *)a->workspace + tickets_bytes(a->unit_partials);
   args.shared_limit = a->shared_bytes;
   args.sinks = a->sinks;
   args.kv_sharers = 1;
@@ -168,15 +168,16 @@ Status attention_wgmma_sms(int gpu, int *n_sms, Error *err) {
   return STATUS_OK;
 }
 
-size_t attention_workspace_bytes(int n_heads, int n_kv_heads, int head_dim, int value_dims, int unit_places) {
+size_t attention_workspace_bytes(int n_heads, int n_kv_heads, int head_dim, int value_dims,
+                                 int unit_partials) {
   Attention a = {};
   a.n_heads = n_heads, a.n_kv_heads = n_kv_heads, a.head_dim = head_dim, a.value_dims = value_dims;
   const int blocks = n_kv_heads * kv_sharers(&a);
   const size_t decode = (size_t)blocks * decode_splits(blocks, head_dim) * columns_per_block(&a);
-  const size_t units = (size_t)places_of(unit_places) * align_up(n_heads / blocks, 8);
+  const size_t units = (size_t)partials_of(unit_partials) * align_up(n_heads / blocks, 8);
   const size_t columns =
       std::max(std::max(decode, units), (size_t)kSplitUnits * attention_wgmma_rows(kernel_args(&a)));
-  return tickets_bytes(unit_places) + columns * (2 + head_dim) * sizeof(float);
+  return tickets_bytes(unit_partials) + columns * (2 + head_dim) * sizeof(float);
 }
 
 static Status run_decode(const Attention *a, AttentionArgs args, int n_tokens, cudaStream_t stream,
@@ -263,7 +264,7 @@ int attention_fixed_splits(int n_keys) {
   return std::min(ceil_div(n_keys, FIXED_UNIT_KEYS), (int)FIXED_SPLITS);
 }
 
-int attention_fixed_places(int n_blocks, int n_tokens, int n_ctx) {
+int attention_fixed_partials(int n_blocks, int n_tokens, int n_ctx) {
   return n_blocks * n_tokens * attention_fixed_splits(n_ctx);
 }
 
@@ -298,7 +299,7 @@ Status attention_run_many(const Attention *a, const AttentionWork *work, int n_t
   AttentionArgs args = shared_args(a);
   args.is_beside = both;
   args.units = work->units;
-  args.unit_places = places_of(a->unit_places);
+  args.unit_partials = partials_of(a->unit_partials);
   if (a->value_dims == 0) return attention_decode(args, 1, work->n_units, stream, err);
   TRY(unpack(a, &args, n_tokens, work->n_units, stream, err));
   return attention_wgmma_units(args, n_tokens, work->n_units, a->wgmma_sms, stream, err);

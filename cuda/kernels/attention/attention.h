@@ -74,7 +74,7 @@ typedef struct {
   void *planes;
   int planes_tokens;
   void *workspace;    /* device: attention_workspace_bytes(), zeroed once when it was allocated */
-  int unit_places;    /* as given to attention_workspace_bytes() */
+  int unit_partials;  /* as given to attention_workspace_bytes() */
   double scale;       /* > 0 */
   double cap;         /* soft cap of scores; 0: none */
   const float *sinks; /* device: [n_heads] one more logit of each head's softmax, with value 0; or NULL */
@@ -107,8 +107,9 @@ int attention_division(const Attention *attention, int n_tokens);
 Status attention_wgmma_sms(int gpu, int *n_sms, Error *err);
 
 /* Bytes for tickets and for one layer's partial results, in the family that needs most. All layers share the
- * largest layer's workspace. unit_places: the largest attention_fixed_places() of all layers, or 0. */
-size_t attention_workspace_bytes(int n_heads, int n_kv_heads, int head_dim, int value_dims, int unit_places);
+ * largest layer's workspace. unit_partials: the largest attention_fixed_partials() of all layers, or 0. */
+size_t attention_workspace_bytes(int n_heads, int n_kv_heads, int head_dim, int value_dims,
+                                 int unit_partials);
 
 /* Enqueues; the tokens are at consecutive positions. PRECOND attention_can_run(family, ...). */
 Status attention_run(AttentionFamily family, const Attention *attention, int n_tokens, cudaStream_t stream,
@@ -141,10 +142,10 @@ enum { ATTENTION_UNITS = 528, ATTENTION_SPLITS = 64 };
 int attention_unit_keys(int n_blocks, long long n_keys);
 /* For --invariant, where a token's splits must not depend on other tokens. attention_fixed_splits(): a token
  * with n_keys keys has n_keys / FIXED_UNIT_KEYS splits, rounded up, but at most FIXED_SPLITS.
- * attention_fixed_places(): most partial results of n_tokens tokens in contexts of n_ctx positions. */
+ * attention_fixed_partials(): most partial results of n_tokens tokens in contexts of n_ctx positions. */
 enum { FIXED_UNIT_KEYS = 512, FIXED_SPLITS = 16 };
 int attention_fixed_splits(int n_keys);
-int attention_fixed_places(int n_blocks, int n_tokens, int n_ctx);
+int attention_fixed_partials(int n_blocks, int n_tokens, int n_ctx);
 
 /* Enqueues. PRECOND attention->pages.table is set; n_tokens counts all rows. Rows of position -1 are
  * padding. */
@@ -155,10 +156,10 @@ Status attention_run_many(const Attention *attention, const AttentionWork *work,
  * attention_copy_page()'s `memory`. */
 typedef struct {
   size_t first, page_bytes; /* page_bytes 0: the layer has no such array */
-} CachePlace;
+} PagedArray;
 
-/* Copies page `from` to page `to` in each of the n arrays of the memory. places: device [n]. */
-Status attention_copy_page(void *memory, const CachePlace *places, int n, int from, int to,
+/* Copies page `from` to page `to` in each of the n arrays of the memory. arrays: device [n]. */
+Status attention_copy_page(void *memory, const PagedArray *arrays, int n, int from, int to,
                            cudaStream_t stream, Error *err);
 
 C_END

@@ -111,13 +111,13 @@ template <typename T, int kRow> struct OwnRows {
    * rows become zeros. PRECOND the keys of a layer have less than 64 GiB. */
   __device__ __forceinline__ void copy(T *stage, const void *numbers, unsigned first, int n) const {
     const uint4 *chunks = (const uint4 *)numbers + (first * kChunks + from);
-    T *place = stage + to;
+    T *to_rows = stage + to;
 #pragma unroll
     for (int r = 0; r < kOwn; r += kAtOnce)
 #pragma unroll
       for (int c = 0; c < kChunks; c += 32)
         if ((32 % kLanes == 0 && kOwn % kAtOnce == 0) || row < kOwn - r)
-          copy_async_16(place + r * kStride + c * kChunk, chunks + r * kChunks + c, row < n - r ? 16 : 0);
+          copy_async_16(to_rows + r * kStride + c * kChunk, chunks + r * kChunks + c, row < n - r ? 16 : 0);
   }
 };
 
@@ -722,7 +722,7 @@ __device__ __forceinline__ void attend_split(const AttentionArgs &a, int n_token
   state.store(joined, shifts, sums, warp, lane);
   __syncthreads();
   const size_t of_head = ((size_t)unit.first * a.n_kv_heads + kv_head * n_splits) * kColumns;
-  const size_t n_blocks = a.units ? a.unit_places : a.n_kv_heads * n_splits;
+  const size_t n_blocks = a.units ? a.unit_partials : a.n_kv_heads * n_splits;
   float2 *all_states = (float2 *)a.partials;
   const Partials partials = {all_states + of_head,
                              (float4 *)(all_states + n_blocks * kColumns) + of_head * (kHeadDim / 4)};

@@ -25,7 +25,7 @@ struct AttentionArgs {
   __half *out;
   unsigned char *planes; /* Attention.planes: int8 planes that are written instead of out, or NULL */
   int planes_tokens;
-  int *tickets;        /* [the larger of MAX_HEADS and unit_places], zero between launches */
+  int *tickets;        /* [the larger of MAX_HEADS and unit_partials], zero between launches */
   void *partials;      /* decode, wgmma: see Partials of their files */
   size_t shared_limit; /* bytes that a block may take: decides the number of stages */
   float cap_log2;      /* log2(e) * cap; 0: no cap */
@@ -35,8 +35,8 @@ struct AttentionArgs {
   int kv_sharers;      /* blocks that share a KV head, each for some of its query heads. n_kv_heads counts
                    * a head once for each such block: kv_head / kv_sharers is its index in the cache */
   union {
-    int first_token; /* decode: the launch's first token */
-    int unit_places; /* with units: most partial results, of all KV heads, that fit `partials` */
+    int first_token;   /* decode: the launch's first token */
+    int unit_partials; /* with units: most partial results, of all KV heads, that fit `partials` */
   };
 };
 

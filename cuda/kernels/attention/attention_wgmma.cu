@@ -87,7 +87,7 @@ struct Unit {
   int length;     /* keys in the sequence's cache, new ones included */
   int begin, end; /* the first step of keys and the one after the last */
   int used;       /* splits that have keys */
-  size_t place;   /* index among the partial results of all units, each of partial_stride() rows */
+  size_t partial; /* index among the partial results of all units, each of partial_stride() rows */
 };
 
 /* Tile `tile` of the launch. */
@@ -102,13 +102,13 @@ __device__ __forceinline__ AttentionTile tile_of(const Args &args, int tile) {
 template <class S>
 __device__ __forceinline__ Unit unit_at(const Args &args, int tile, int kv_head, int split) {
   const AttentionArgs &a = args.a;
-  int n_splits = args.by.n_splits, first_place = tile * n_splits;
+  int n_splits = args.by.n_splits, first_partial = tile * n_splits;
   AttentionTile t = {};
   if (S::kOneRow && a.units) {
     const AttentionUnit u = a.units[tile];
     if (u.row < 0) return {};
     t = {u.row, 1, a.pos[u.row] + 1, 0};
-    split = u.split, n_splits = u.n_splits, first_place = u.first;
+    split = u.split, n_splits = u.n_splits, first_partial = u.first;
   } else {
     t = tile_of(args, tile);
   }
@@ -123,7 +123,7 @@ __device__ __forceinline__ Unit unit_at(const Args &args, int tile, int kv_head,
           begin,
           min(end, begin + per_split),
           (n + per_split - 1) / per_split,
-          (size_t)first_place * a.n_kv_heads + (size_t)kv_head * n_splits + split};
+          (size_t)first_partial * a.n_kv_heads + (size_t)kv_head * n_splits + split};
 }
 
 /* Unit i in the order of work: tiles with more keys first. */
@@ -139,16 +139,16 @@ __host__ __device__ inline int partial_stride(const Args &args) {
   return (args.by.tile_tokens * (args.a.n_heads / args.a.n_kv_heads) + 1) / 2 * 2;
 }
 
-/* Partial results of the splits, in the workspace: [Unit.place][row]. */
+/* Partial results of the splits, in the workspace: [Unit.partial][row]. */
 struct Partials {
   float2 *states; /* maximum, sum */
   float *outputs; /* [kValues] of each row, relative to its maximum */
   __device__ __forceinline__ Partials(const Args &args) {
     const AttentionArgs &a = args.a;
-    const size_t places =
-        a.units ? (size_t)a.unit_places : (size_t)args.by.n_tiles * a.n_kv_heads * args.by.n_splits;
+    const size_t n_partials =
+        a.units ? (size_t)a.unit_partials : (size_t)args.by.n_tiles * a.n_kv_heads * args.by.n_splits;
     states = (float2 *)a.partials;
-    outputs = (float *)(states + places * partial_stride(args));
+    outputs = (float *)(states + n_partials * partial_stride(args));
   }
 };
 
@@ -390,7 +390,7 @@ __device__ __forceinline__ void store_unit(const Args &args, const Unit &unit, c
         if (valid) *(uint4 *)(to + d * 8) = block;
       }
     } else if (valid) {
-      const size_t row = unit.place * partial_stride(args) + first_row + 8 * h;
+      const size_t row = unit.partial * partial_stride(args) + first_row + 8 * h;
       float *to = partials.outputs + row * S::kValues + first_dim + 2 * t;
 #pragma unroll
       for (int d = 0; d < S::kDims / 8; d++)
@@ -569,7 +569,7 @@ __global__ void __launch_bounds__(kMergeWarps * 32)
   const Unit unit = unit_at<S>(args, tile, kv_head, 0);
   if (unit.used == 1) return;
   const Partials partials(args);
-  const size_t first = unit.place * stride + (token - unit.first_token) * group + head % group;
+  const size_t first = unit.partial * stride + (token - unit.first_token) * group + head % group;
   const float2 *states = partials.states + first;
   float high = -INFINITY;
   for (int split = lane; split < unit.used; split += 32) high = fmaxf(high, states[split * stride].x);
@@ -622,7 +622,7 @@ __global__ void __launch_bounds__(kMergeWarps * 32)
   if (unit.used <= 1) return;
   const int token = a.units ? unit.first_token : blockIdx.y, stride = partial_stride(args);
   const Partials partials(args);
-  const size_t first = unit.place * stride + (token - unit.first_token) * group + head % group;
+  const size_t first = unit.partial * stride + (token - unit.first_token) * group + head % group;
   const float4 *outputs = (const float4 *)(partials.outputs + first * S::kValues + part * kMergeDims) + lane;
 
   /* Lane i has the states of the warp's splits i and i + 32. The warp's i-th split is kMergeWarps i +

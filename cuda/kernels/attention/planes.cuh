@@ -35,10 +35,10 @@ __device__ __forceinline__ void store_planes(const AttentionArgs &a, int token, 
   for (int j = 0; j < kWords; j++) {
     uint32_t word[2];
     total += quantise_by<2>(inverse, x[j], word);
-    const int place = kWords == 1 ? lane / 4 : j;
+    const int word_at = kWords == 1 ? lane / 4 : j;
 #pragma unroll
     for (int p = 0; p < 2; p++)
-      if (valid) *(uint32_t *)(unit + (row + p) * kUnitIn + (place ^ (row + p) % 8) * 16 + t * 4) = word[p];
+      if (valid) *(uint32_t *)(unit + (row + p) * kUnitIn + (word_at ^ (row + p) % 8) * 16 + t * 4) = word[p];
   }
 #pragma unroll
   for (int o = kWords == 1 ? 16 : 2; o; o /= 2) total += __shfl_xor_sync(~0u, total, o);

@@ -105,10 +105,10 @@ __global__ void __launch_bounds__(kThreads)
     const unsigned begins = __ballot_sync(~0u, span.end > 0);
     if (lane == 0) counts[warp] = __popc(begins);
     __syncthreads();
-    int place = __popc(begins & ((1u << lane) - 1)), n_spans = 0;
+    int span_at = __popc(begins & ((1u << lane) - 1)), n_spans = 0;
 #pragma unroll
-    for (int w = 0; w < kThreads / 32; w++) place += w < warp ? counts[w] : 0, n_spans += counts[w];
-    if (span.end > 0) spans[place] = span;
+    for (int w = 0; w < kThreads / 32; w++) span_at += w < warp ? counts[w] : 0, n_spans += counts[w];
+    if (span.end > 0) spans[span_at] = span;
     __syncthreads();
     for (int s = 0; s < n_spans; s++) work.run(spans[s]);
   }

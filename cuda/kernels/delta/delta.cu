@@ -54,7 +54,7 @@ static DeltaArgs kernel_args(const DeltaRule *r, int n_tokens) {
   args.key_dim = s->key_dim, args.value_dim = s->value_dim, args.taps = s->conv;
   args.channels = delta_channels(s), args.group = s->n_value_heads / s->n_key_heads;
   args.sigmoid_gate = s->gate_is_sigmoid;
-  args.mamba = s->rule == RULE_MAMBA2, args.places = delta_places(s), args.norm_width = delta_norm_width(s);
+  args.mamba = s->rule == RULE_MAMBA2, args.offsets = delta_offsets(s), args.norm_width = delta_norm_width(s);
   args.doubles_beta = s->doubles_beta;
   args.by_channel = s->rule == RULE_CHANNELS, args.gate_rank = s->gate_rank,
   args.log_bound = (float)s->log_bound;

@@ -70,9 +70,9 @@ template <bool kMamba> __global__ void __launch_bounds__(kThreads) delta_inputs_
   const int lane = threadIdx.x % 32, head = blockIdx.x, n_q_k = 2 * a.n_key_heads;
   const bool is_value = head >= n_q_k, is_query = head < a.n_key_heads;
   const int own = threadIdx.x / 32 * kWarpTokens, first = a.take_chunk(blockIdx.y) * kChunk + own,
-            channel = (is_value   ? a.places.v + (head - n_q_k) * kDim
-                       : is_query ? a.places.q + head * kDim
-                                  : a.places.k + (head - a.n_key_heads) * kDim) +
+            channel = (is_value   ? a.offsets.v + (head - n_q_k) * kDim
+                       : is_query ? a.offsets.q + head * kDim
+                                  : a.offsets.k + (head - a.n_key_heads) * kDim) +
                       4 * lane;
   float4 taps[4], x[4];
   for (int i = 0; i < 4; i++) taps[i] = *(const float4 *)(a.conv + 4 * (channel + i));
@@ -297,7 +297,7 @@ struct Scan {
 
 /* Addresses of a segment's chunks in the workspace for this block, and functions that copy the data to shared
  * memory. */
-struct Places {
+struct ChunkSource {
   const DeltaArgs &a;
   Work work;
   int head, first_value;
@@ -447,15 +447,15 @@ __global__ void __launch_bounds__(kThreads, 2) delta_scan_kernel(DeltaArgs a) {
   const int head = blockIdx.y, first_value = blockIdx.x * kValues, own = 16 * warp;
   a.take(blockIdx.z);
   const int n_chunks = (a.n_tokens + kChunk - 1) / kChunk;
-  const Places places = {a, work_of(a), head, first_value};
+  const ChunkSource source = {a, work_of(a), head, first_value};
   const int first_number = (head * a.value_dim + first_value) * kDim;
   S *kept = (S *)a.states + first_number;
 
-  places.copy_keys(s, 0);
+  source.copy_keys(s, 0);
   copy_async_commit();
-  places.copy_rows(s, 0);
+  source.copy_rows(s, 0);
   copy_async_commit();
-  if (!kMamba) places.copy_inverse(s, 0);
+  if (!kMamba) source.copy_inverse(s, 0);
   copy_async_commit();
   Tile state[2] = {};
   const int pos = a.position();
@@ -467,8 +467,8 @@ __global__ void __launch_bounds__(kThreads, 2) delta_scan_kernel(DeltaArgs a) {
     store_state(s, state, warp, lane);
     copy_async_wait<1>(); /* keys, queries, values, G, dt */
     __syncthreads();
-    places.copy_mask(s, chunk);
-    if (more) places.copy_keys(s, chunk + 1);
+    source.copy_mask(s, chunk);
+    if (more) source.copy_keys(s, chunk + 1);
     copy_async_commit();
 
     Tile known = {}, out = {}, change = {}; /* K S, Q S, D */
@@ -505,7 +505,7 @@ __global__ void __launch_bounds__(kThreads, 2) delta_scan_kernel(DeltaArgs a) {
     }
     copy_async_wait<1>(); /* the inverse */
     __syncthreads();
-    if (more) places.copy_rows(s, chunk + 1);
+    if (more) source.copy_rows(s, chunk + 1);
     copy_async_commit();
 
     if (!kMamba) multiply_square(change, s.inverse + own * kSquare, s.rest, warp + 1, lane);
@@ -520,7 +520,7 @@ __global__ void __launch_bounds__(kThreads, 2) delta_scan_kernel(DeltaArgs a) {
       }
     copy_async_wait<1>(); /* M */
     __syncthreads();
-    if (more && !kMamba) places.copy_inverse(s, chunk + 1);
+    if (more && !kMamba) source.copy_inverse(s, chunk + 1);
     copy_async_commit();
 
     multiply_square(out, s.mask + own * kSquare, s.changes, warp + 1, lane);

@@ -23,7 +23,7 @@ struct DeltaArgs {
   int gate_rank;       /* this and the next: DeltaConfig's */
   float log_bound;
   float z_scale, a_scale, out_scale; /* DeltaConfig's of Mamba-2 */
-  DeltaPlaces places;                /* of q, k and v in the channels */
+  DeltaOffsets offsets;              /* of q, k and v in the channels */
   int norm_width;                    /* numbers of a token's outputs that are normalised together */
   float least_step, largest_step;
   int stride, out_stride, n_tokens;
@@ -93,7 +93,7 @@ struct DeltaArgs {
     return (mamba || by_channel ? 1 : 2) * n_value_heads;
   }
   __device__ __forceinline__ int first_value(int head) const {
-    return first_channel() + places.v + head * value_dim;
+    return first_channel() + offsets.v + head * value_dim;
   }
   __device__ __forceinline__ int first_z(int head) const {
     return first_channel() + channels + (by_channel ? 2 * gate_rank : 0) + head * value_dim;

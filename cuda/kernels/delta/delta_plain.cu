@@ -29,9 +29,9 @@ __global__ void __launch_bounds__(32) convolve_kernel(DeltaArgs a) {
   if (decaying >= 0) return;
   const bool is_value = part >= 2 * a.n_key_heads;
   const int width = is_value ? a.value_dim : a.key_dim;
-  const int first = is_value               ? a.places.v + (part - 2 * a.n_key_heads) * a.value_dim
-                    : part < a.n_key_heads ? a.places.q + part * a.key_dim
-                                           : a.places.k + (part - a.n_key_heads) * a.key_dim;
+  const int first = is_value               ? a.offsets.v + (part - 2 * a.n_key_heads) * a.value_dim
+                    : part < a.n_key_heads ? a.offsets.q + part * a.key_dim
+                                           : a.offsets.k + (part - a.n_key_heads) * a.key_dim;
   float *to = (float *)a.workspace + (size_t)blockIdx.y * a.channels + first, squares = 0;
   for (int i = threadIdx.x; i < width; i += 32) {
     float sum = a.conv_bias ? a.conv_bias[first + i] : 0;
@@ -62,8 +62,8 @@ template <class S> __global__ void __launch_bounds__(kThreads) delta_plain_kerne
   for (int i = lane; i < a.key_dim; i += 32) row[i] = empty ? 0 : (float)kept[i];
   for (int token = 0; token < a.n_tokens; token++) {
     const float *mixed = (const float *)a.workspace + (size_t)(a.first_row + token) * a.channels,
-                *q = mixed + a.places.q + head / a.group * a.key_dim,
-                *k = mixed + a.places.k + head / a.group * a.key_dim;
+                *q = mixed + a.offsets.q + head / a.group * a.key_dim,
+                *k = mixed + a.offsets.k + head / a.group * a.key_dim;
     const float v = mixed[a.first_value(head) - a.first_channel() + value];
     const float *decays = a.row(token) + a.first_decay(head);
     const float decay = a.by_channel ? 1 : expf(a.log_decay(token, head)), beta = a.beta(token, head);

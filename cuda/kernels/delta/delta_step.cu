@@ -29,20 +29,20 @@ template <class S, int kRows> struct Stored {
   static constexpr int kEach = 16 / sizeof(S), kLoads = kParts * 4 / kEach;
   uint4 v[kRows][kLoads];
 
-  static __device__ __forceinline__ uint4 *place(S *state, int i, int p) {
+  static __device__ __forceinline__ uint4 *vector_at(S *state, int i, int p) {
     return (uint4 *)(state + i * (kBlockRows * kDim) + 8 * kEach * p);
   }
   __device__ __forceinline__ void load(S *state) {
 #pragma unroll
     for (int i = 0; i < kRows; i++)
 #pragma unroll
-      for (int p = 0; p < kLoads; p++) v[i][p] = __ldcg(place(state, i, p));
+      for (int p = 0; p < kLoads; p++) v[i][p] = __ldcg(vector_at(state, i, p));
   }
   __device__ __forceinline__ void store(S *state) const {
 #pragma unroll
     for (int i = 0; i < kRows; i++)
 #pragma unroll
-      for (int p = 0; p < kLoads; p++) *place(state, i, p) = v[i][p];
+      for (int p = 0; p < kLoads; p++) *vector_at(state, i, p) = v[i][p];
   }
   /* The m-th four of the thread's numbers of row i. */
   __device__ __forceinline__ float4 four(int i, int m) const {
@@ -62,7 +62,7 @@ template <class S, int kRows> struct Stored {
     }
   }
   /* Where key dimension i is in Token.q and Token.k, so that a lane reads its numbers four at a time. */
-  static __device__ __forceinline__ int place_of_key(int i) {
+  static __device__ __forceinline__ int index_of_key(int i) {
     if (kEach == 4) return i;
     const int lane = i / kEach % 8, n = i / (8 * kEach) * kEach + i % kEach; /* the lane's n-th number */
     return 32 * (n / 4) + 4 * lane + n % 4;
@@ -70,7 +70,7 @@ template <class S, int kRows> struct Stored {
 };
 
 struct alignas(16) Token {
-  float q[kDim], k[kDim], v[kDim]; /* outputs of the convolution, not normalised; q, k: see place_of_key() */
+  float q[kDim], k[kDim], v[kDim]; /* outputs of the convolution, not normalised; q, k: see index_of_key() */
   float squares[2][kDim / 32];     /* sums of squares of q and of k, by each warp of the convolution */
   /* factors: each output's factor, gate_of(z) times the norm's weight; Mamba-2: mamba_gate(z) */
   float out[kDim], factors[kDim];
@@ -81,7 +81,7 @@ struct alignas(16) Token {
  * segments, it also stores the input for later steps. Among blocks that share a key head only the first
  * stores inputs of q and k. */
 struct Channel {
-  int part, place, index; /* place: in the part; index: in all channels */
+  int part, in_part, index; /* in_part: among its part; index: among all channels */
   bool keeps;
   float4 taps;
   float bias, before[3]; /* before: the inputs of the three tokens before */
@@ -102,10 +102,10 @@ struct Channel {
       const float out = silu(kMamba ? mixed + bias : mixed);
       before[0] = before[1], before[1] = before[2], before[2] = x;
       Token &to = tokens[token];
-      (part == 0 ? to.q : part == 1 ? to.k : to.v)[part < 2 ? Stored::place_of_key(place) : place] = out;
+      (part == 0 ? to.q : part == 1 ? to.k : to.v)[part < 2 ? Stored::index_of_key(in_part) : in_part] = out;
       if (kMamba || part == 2) continue;
       const float squares = warp_sum(out * out);
-      if (place % 32 == 0) to.squares[part][place / 32] = squares;
+      if (in_part % 32 == 0) to.squares[part][in_part / 32] = squares;
     }
   }
 };
@@ -292,10 +292,10 @@ __global__ void __launch_bounds__(kThreads, blocks(!std::is_void<T>::value, kMam
       prefetch_l1((const T *)a.gates + (i / a.n_in * a.n_value_heads + head) * a.gates_stride + i % a.n_in);
   const bool convolves = threadIdx.x < 2 * kDim + kValues;
   Channel channel = {(int)threadIdx.x / kDim, (int)threadIdx.x % kDim};
-  const int first = channel.part == 2   ? a.places.v + head * kValues
-                    : channel.part == 1 ? a.places.k + head / a.group * kDim
-                                        : a.places.q + head / a.group * kDim;
-  channel.index = first + channel.place;
+  const int first = channel.part == 2   ? a.offsets.v + head * kValues
+                    : channel.part == 1 ? a.offsets.k + head / a.group * kDim
+                                        : a.offsets.q + head / a.group * kDim;
+  channel.index = first + channel.in_part;
   channel.keeps = a.n_tokens == 1 && (channel.part == 2 || head % a.group == 0);
   /* Blocks of 16-bit states compute more than they wait. They load later, which frees registers: 5%
    * faster. */
@@ -315,10 +315,11 @@ __global__ void __launch_bounds__(kThreads, blocks(!std::is_void<T>::value, kMam
     __syncthreads();
   }
   if (convolves) channel.convolve<kMamba, Stored<S, kRows>>(a, pos, tokens);
-  if (threadIdx.x >= 3 * kDim && channel.place < kValues)
+  if (threadIdx.x >= 3 * kDim && channel.in_part < kValues)
     for (int token = 0; token < a.n_tokens; token++) {
-      const float z = a.row(token)[a.first_z(head) + channel.place];
-      tokens[token].factors[channel.place] = kMamba ? a.mamba_gate(z) : a.norm[channel.place] * a.gate_of(z);
+      const float z = a.row(token)[a.first_z(head) + channel.in_part];
+      tokens[token].factors[channel.in_part] =
+          kMamba ? a.mamba_gate(z) : a.norm[channel.in_part] * a.gate_of(z);
     }
   if (warp == kWarps - 1) make_gates<T>(a, head, parts, tokens);
   if (pos == 0) s = {}; /* the memory holds no state yet */

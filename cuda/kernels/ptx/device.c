@@ -13,7 +13,7 @@ Status device_attribute(int gpu, enum cudaDeviceAttr which, int *value, Error *e
   return cuda_status(cudaDeviceGetAttribute(value, which, gpu), "cannot ask it", err);
 }
 
-void *arena_take(DeviceArena *arena, size_t n, size_t size) {
+void *arena_reserve(DeviceArena *arena, size_t n, size_t size) {
   size_t bytes;
   if (__builtin_mul_overflow(n, size, &bytes) || __builtin_add_overflow(bytes, 255, &bytes) ||
       __builtin_add_overflow(bytes & ~(size_t)255, arena->used, &bytes)) {

@@ -15,12 +15,12 @@ Status cuda_status(cudaError_t error, const char *what, Error *err);
 Status device_attribute(int gpu, enum cudaDeviceAttr which, int *value, Error *err);
 
 /* Bump allocator within one allocation. Make the same requests twice: first with base NULL to measure, then
- * with memory to place. arena_take() returns n * size bytes, 256-byte aligned. It returns NULL while
+ * with memory to place. arena_reserve() returns n * size bytes, 256-byte aligned. It returns NULL while
  * measuring, and after an overflow, which leaves SIZE_MAX in `used`. */
 typedef struct {
   char *base;  /* device memory, or NULL while measuring */
   size_t used; /* bytes */
 } DeviceArena;
-void *arena_take(DeviceArena *arena, size_t n, size_t size);
+void *arena_reserve(DeviceArena *arena, size_t n, size_t size);
 
 C_END

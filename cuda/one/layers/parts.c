@@ -30,10 +30,10 @@ static bool has_latent(const ModelConfig *c, int layer) {
 static const void *halves_of(const DeviceLinear *heads, DeviceArena *arena) {
   const size_t stride = linear_heads_stride(heads->n_in);
   if (heads->type == WEIGHT_F16 && heads->stride == stride) return heads->dense;
-  return arena_take(arena, (size_t)heads->n_out, 2 * stride);
+  return arena_reserve(arena, (size_t)heads->n_out, 2 * stride);
 }
 
-void parts_place_halves(BackendModel *loaded, DeviceArena *arena) {
+void parts_reserve_halves(BackendModel *loaded, DeviceArena *arena) {
   const ModelConfig *c = &loaded->model->config;
   for (int i = 0; i < c->n_layers; i++) {
     if (!has_latent(c, i)) continue;

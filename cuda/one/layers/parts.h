@@ -11,5 +11,5 @@ int parts_joined(const ModelConfig *config, int layer, const ModelLayer *from, i
 /* Latent attention: takes memory for all layers' key_halves and value_halves. PRECOND key_heads and
  * value_heads are laid out. parts_fill_halves() fills that memory. PRECOND key_heads and value_heads have
  * their weights. */
-void parts_place_halves(BackendModel *loaded, DeviceArena *arena);
+void parts_reserve_halves(BackendModel *loaded, DeviceArena *arena);
 Status parts_fill_halves(BackendModel *loaded, Error *err);

@@ -53,13 +53,13 @@ static float *decays_of(const DeltaWork *work, int row) {
 
 /* Where a head's q, k and v begin in a row of state->channels. */
 static float *q_of(const DeltaWork *work, int row, int key_head) {
-  return row_of(work, row) + delta_places(work->config).q + (size_t)key_head * (size_t)work->config->key_dim;
+  return row_of(work, row) + delta_offsets(work->config).q + (size_t)key_head * (size_t)work->config->key_dim;
 }
 static float *k_of(const DeltaWork *work, int row, int key_head) {
-  return row_of(work, row) + delta_places(work->config).k + (size_t)key_head * (size_t)work->config->key_dim;
+  return row_of(work, row) + delta_offsets(work->config).k + (size_t)key_head * (size_t)work->config->key_dim;
 }
 static float *v_of(const DeltaWork *work, int row, int head) {
-  return row_of(work, row) + delta_places(work->config).v + (size_t)head * (size_t)work->config->value_dim;
+  return row_of(work, row) + delta_offsets(work->config).v + (size_t)head * (size_t)work->config->value_dim;
 }
 
 /* For RULE_CHANNELS: replaces a value head's outputs of `a`, one for each number of a key, by decays. */
@@ -262,13 +262,13 @@ static void run_inputs(const DeltaWork *work, const float *from) {
   const BackendState *state = work->state;
   const CpuLayer *weights = work->weights;
   const StatePlan *plan = &state->plan;
-  const DeltaPlaces places = delta_places(work->config);
+  const DeltaOffsets offsets = delta_offsets(work->config);
   const bool two = work->config->gate_rank > 0;
   const Matmul all[MAX_MATMULS] = {
       /* a layer may lack some matrices */
       {.w = weights->delta_qkv, .y = state->channels, .y_stride = (size_t)plan->channels},
-      {.w = weights->delta_k, .y = state->channels + places.k, .y_stride = (size_t)plan->channels},
-      {.w = weights->delta_v, .y = state->channels + places.v, .y_stride = (size_t)plan->channels},
+      {.w = weights->delta_k, .y = state->channels + offsets.k, .y_stride = (size_t)plan->channels},
+      {.w = weights->delta_v, .y = state->channels + offsets.v, .y_stride = (size_t)plan->channels},
       {.w = two ? weights->delta_z_in : weights->delta_z,
        .y = two ? state->z_inputs : work->z,
        .y_stride = two ? (size_t)plan->gate_rank : work->z_stride},

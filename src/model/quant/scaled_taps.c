@@ -11,8 +11,8 @@ static bool has_factors(const DeltaConfig *delta) {
 }
 
 static double factor_of(const DeltaConfig *delta, int channel) {
-  const DeltaPlaces places = delta_places(delta); /* in the order v, k, q */
-  return channel < places.k ? delta->v_scale : channel < places.q ? delta->k_scale : delta->q_scale;
+  const DeltaOffsets offsets = delta_offsets(delta); /* in the order v, k, q */
+  return channel < offsets.k ? delta->v_scale : channel < offsets.q ? delta->k_scale : delta->q_scale;
 }
 
 void taps_count(Model *model) {
