@@ -42,7 +42,7 @@ typedef struct {
     };
   };
   /* By LAYER_Q ..: matrices that are joined with no other. Zeros: the layer has no such matrix, or it is in
-   * `joined`, `experts`, `small` or the heads' matrices (Holding, model/layers.h). */
+   * `joined`, `experts`, `small` or the heads' matrices (DeviceMatrix, model/layers.h). */
   union {
     DeviceLinear linear[N_LAYER_LINEARS];
     struct {
@@ -53,8 +53,8 @@ typedef struct {
   union {
     DeviceProjections joined[N_JOINED];
     struct {
-      /* All matrices that multiply the layer's input, with outputs in the order that Holding (model/layers.h)
-       * describes: b, a, qkv, z, q, k, v in a layer with delta_beside. */
+      /* All matrices that multiply the layer's input, with outputs in the order of DeviceMatrix
+       * (model/layers.h): b, a, qkv, z, q, k, v in a layer with delta_beside. */
       DeviceProjections qkv;
       /* One part: gate and up interleaved, gate and up stacked, or only up. Two parts: gate, up. None: no
        * MLP, or a shared expert that is one of `experts`. */

@@ -60,7 +60,7 @@ static int row_floats(const BackendState *s) {
   return draft->n_states * draft->target_hidden;
 }
 
-static float *kept_row(const BackendState *s, int row) {
+static float *draft_row(const BackendState *s, int row) {
   return s->draft_rows + (size_t)row * (size_t)row_floats(s);
 }
 
@@ -82,16 +82,16 @@ Status draft_take(BackendState *s, BackendState *target, int row, int n, const i
                      n_taps ? target->options.max_chunk : 0);
   if (draft_joins(draft)) /* one state, which is the target's only tap */
     return norm_rows(s, target->taps + (size_t)row * width, residual_eps(&target->loaded->model->config),
-                     target->loaded->final_norm, (int)width, n, kept_row(s, to), err);
+                     target->loaded->final_norm, (int)width, n, draft_row(s, to), err);
   bool in_order = target->options.taps.n == draft->n_states;
   for (int i = 0; i < draft->n_states; i++) in_order = in_order && taps[i] == i;
   if (in_order)
-    return cuda_status(cudaMemcpyAsync(kept_row(s, to), target->taps + (size_t)row * n_taps * width,
+    return cuda_status(cudaMemcpyAsync(draft_row(s, to), target->taps + (size_t)row * n_taps * width,
                                        (size_t)n * n_taps * width * sizeof(float), cudaMemcpyDeviceToDevice,
                                        s->loaded->stream),
                        "cannot copy hidden states", err);
   for (int i = 0; i < draft->n_states; i++)
-    TRY(cuda_status(cudaMemcpy2DAsync(kept_row(s, to) + (size_t)i * width,
+    TRY(cuda_status(cudaMemcpy2DAsync(draft_row(s, to) + (size_t)i * width,
                                       (size_t)row_floats(s) * sizeof(float),
                                       target->taps + ((size_t)row * n_taps + (size_t)taps[i]) * width,
                                       n_taps * width * sizeof(float), width * sizeof(float), (size_t)n,
@@ -101,7 +101,7 @@ Status draft_take(BackendState *s, BackendState *target, int row, int n, const i
 }
 
 Status draft_move(BackendState *s, int from, int to, Error *err) {
-  return cuda_status(cudaMemcpyAsync(kept_row(s, to), kept_row(s, from),
+  return cuda_status(cudaMemcpyAsync(draft_row(s, to), draft_row(s, from),
                                      (size_t)row_floats(s) * sizeof(float), cudaMemcpyDeviceToDevice,
                                      s->loaded->stream),
                      "cannot copy hidden states", err);
@@ -117,12 +117,12 @@ static Status round_states(BackendState *s, int n_rows, int first, float divisor
   const float eps = (float)(c->norm_eps / (r * r));
   cudaStream_t stream = s->loaded->stream;
   if (c->draft.states_norm == STATES_AS_THEY_ARE)
-    return ops_round(kept_row(s, first), n, (float)r / divisor, n, n_rows, s->draft_h, stride, stream, err);
+    return ops_round(draft_row(s, first), n, (float)r / divisor, n, n_rows, s->draft_h, stride, stream, err);
   if (c->draft.states_norm == STATES_NORM_WHOLE)
-    return ops_rms_norm(kept_row(s, first), norms[0], eps, n, n_rows, s->draft_h, stride, stream, err);
+    return ops_rms_norm(draft_row(s, first), norms[0], eps, n, n_rows, s->draft_h, stride, stream, err);
   for (int row = 0; row < n_rows; row++)
     for (int i = 0; i < c->draft.n_states; i++)
-      TRY(ops_rms_norm(kept_row(s, first + row) + i * width, norms[i], eps, width, 1,
+      TRY(ops_rms_norm(draft_row(s, first + row) + i * width, norms[i], eps, width, 1,
                        (char *)s->draft_h + 2 * ((size_t)row * (size_t)stride + (size_t)(i * width)), width,
                        stream, err));
   return STATUS_OK;
@@ -158,7 +158,7 @@ static Status make_pairs(BackendState *s, int n_rows, Error *err) {
 
 /* x = the drafter's own state after its last step, which had one row. The state is x as the last layer left
  * it, normalised if `norm`. */
-static Status take_own_state(BackendState *s, bool norm, Error *err) {
+static Status copy_own_state(BackendState *s, bool norm, Error *err) {
   const BackendModel *m = s->loaded;
   const ModelConfig *c = &m->model->config;
   if (!norm) return STATUS_OK;
@@ -175,7 +175,7 @@ static Status embed_eagle(BackendState *s, TokenRange span, int states, Error *e
     TRY(make_states(s, span.n_tokens, states, 1, err));
     return make_pairs(s, span.n_tokens, err);
   }
-  TRY(take_own_state(s, c->draft.norm_output, err));
+  TRY(copy_own_state(s, c->draft.norm_output, err));
   return make_pairs(s, 1, err);
 }
 
@@ -194,7 +194,7 @@ static Status make_own_state(BackendState *s, const float **state, Error *err) {
   const BackendModel *m = s->loaded;
   if (m->draft_out.n_out == 0) {
     *state = s->x;
-    return take_own_state(s, true, err);
+    return copy_own_state(s, true, err);
   }
   *state = s->branch;
   return products_matmul(s, &m->draft_out, s->lm_head_in, s->h_stride, 1, LINEAR_TO_F32, s->branch,
@@ -206,7 +206,7 @@ static Status embed_joined(BackendState *s, TokenRange span, int states, Error *
   const BackendModel *m = s->loaded;
   const ModelConfig *c = &m->model->config;
   const int n = span.n_tokens, width = c->draft.target_hidden, stride = padded_row(2 * width);
-  const float *state = states < 0 ? NULL : kept_row(s, states);
+  const float *state = states < 0 ? NULL : draft_row(s, states);
   if (!state) TRY(make_own_state(s, &state, err));
   TRY(round_half(s, state, m->draft_state_norm, n, (char *)s->draft_h + (size_t)width * 2, err));
   TRY(ops_embed(m->embedding, m->embedding_type, width, m->embedding_stride, s->rows.ids, n,

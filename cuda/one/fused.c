@@ -240,7 +240,7 @@ static const Step *step_for(const FusedStep *f, int n_tokens) {
   return NULL;
 }
 
-bool fused_takes(const FusedStep *f, TokenRange span) {
+bool fused_supports(const FusedStep *f, TokenRange span) {
   return step_for(f, span.n_tokens) != NULL && step_reaches(&f->shape, f->demanded, span.pos);
 }
 
@@ -254,7 +254,7 @@ bool fused_screens(const FusedStep *f) {
 
 size_t fused_head_spares(const FusedStep *f, int pos) {
   const TokenRange one = {.pos = pos, .n_tokens = 1};
-  if (!fused_screens(f) || !fused_takes(f, one)) return 0;
+  if (!fused_screens(f) || !fused_supports(f, one)) return 0;
   const size_t inputs = (size_t)f->head->n_in, rows = (size_t)f->head->n_out;
   return rows * (2 * inputs - (inputs + STEP_SCREEN_TAIL));
 }

@@ -44,7 +44,7 @@ void fused_connect(FusedStep *fused, const StepPeers *peers);
 
 /* True if a kernel is open for a step of span.n_tokens and is to run: because it is faster at span.pos than
  * separate kernels, or demanded (DECODE_FUSED). False if `fused` is NULL. */
-bool fused_takes(const FusedStep *fused, TokenRange span);
+bool fused_supports(const FusedStep *fused, TokenRange span);
 
 /* True if steps of one token leave their best token in device memory. It is taken by the next
  * such step (StepCall.pick) or by a kernel that fused_pick() enqueues. */
@@ -65,5 +65,5 @@ size_t fused_head_spares(const FusedStep *fused, int pos);
 /* A layer as the fused kernels read it. */
 StepLayer fused_layer(const DeviceLayer *layer);
 
-/* Enqueues a step. PRECOND fused_takes() for its tokens and position. */
+/* Enqueues a step. PRECOND fused_supports() for its tokens and position. */
 Status fused_run(const FusedStep *fused, const StepCall *call, cudaStream_t stream, Error *err);

@@ -60,26 +60,26 @@ static void multiply(void *user) {
 /* Enqueues s->host_y = x times w. If w is interleaved: the gated product. If w is gate_up of experts: the sum
  * of the chosen experts' outputs for x. */
 static Status run_on_cpu(BackendState *s, const DeviceLinear *w, const void *x, int x_stride, int n_rows,
-                         GivenChoices choices, Error *err) {
+                         HostChoices choices, Error *err) {
   const BackendModel *m = s->loaded;
   HostCall *call = &s->host_calls[(size_t)(w->host - m->host) * (size_t)s->host_rows + (size_t)n_rows - 1];
   *call = (HostCall){s, w->host, n_rows};
-  TRY(ops_give_rows(x, x_stride, w->n_in, n_rows, s->host_x, inputs_of(w), choices, m->stream, err));
+  TRY(ops_rows_to_host(x, x_stride, w->n_in, n_rows, s->host_x, inputs_of(w), choices, m->stream, err));
   return cuda_status(cudaLaunchHostFunc(m->stream, multiply, call), "cannot call the CPU", err);
 }
 
 Status products_sum_experts(BackendState *s, const DeviceExperts *experts, const void *x, int x_stride,
                             int n_tokens, bool add, float *to, Error *err) {
   const BackendModel *m = s->loaded;
-  const GivenChoices choices = {.n = experts->gate_up.n_chosen,
-                                .from_ids = s->choices.ids,
-                                .from_weights = s->choices.weights,
-                                .to_ids = s->host_ids,
-                                .to_weights = s->host_weights};
+  const HostChoices choices = {.n = experts->gate_up.n_chosen,
+                               .from_ids = s->choices.ids,
+                               .from_weights = s->choices.weights,
+                               .to_ids = s->host_ids,
+                               .to_weights = s->host_weights};
   const int width = expert_row_width(&m->model->config);
   TRY(run_on_cpu(s, &experts->gate_up, x, x_stride, n_tokens, choices, err));
-  return ops_take_rows(s->host_y, width, n_tokens, add ? TAKE_ADD_F32 : TAKE_F32, NULL, to, width, m->stream,
-                       err);
+  return ops_rows_from_host(s->host_y, width, n_tokens, add ? HOST_ROWS_ADD_F32 : HOST_ROWS_F32, NULL, to,
+                            width, m->stream, err);
 }
 
 /* --- wherever the weights are */
@@ -123,13 +123,13 @@ Status products_run(BackendState *s, const LinearCall *call, Error *err) {
     if (w->host) TRY(weights_stream(m, w->host, err));
     return run_on_device(s, call, err);
   }
-  const TakeForm form = call->output == LINEAR_TO_F32    ? TAKE_F32
-                        : call->output == LINEAR_ADD_F32 ? TAKE_ADD_F32
-                                                         : TAKE_F16;
+  const HostRowsForm form = call->output == LINEAR_TO_F32    ? HOST_ROWS_F32
+                            : call->output == LINEAR_ADD_F32 ? HOST_ROWS_ADD_F32
+                                                             : HOST_ROWS_F16;
   const float *factors = call->output == LINEAR_SWIGLU_F16 ? call->row_factors : NULL;
-  TRY(run_on_cpu(s, w, call->x, call->x_stride, call->n_tokens, (GivenChoices){0}, err));
-  return ops_take_rows(s->host_y, outputs_of(m, w), call->n_tokens, form, factors, call->y, call->y_stride,
-                       m->stream, err);
+  TRY(run_on_cpu(s, w, call->x, call->x_stride, call->n_tokens, (HostChoices){0}, err));
+  return ops_rows_from_host(s->host_y, outputs_of(m, w), call->n_tokens, form, factors, call->y,
+                            call->y_stride, m->stream, err);
 }
 
 Status products_matmul(BackendState *s, const DeviceLinear *weights, const void *x, int x_stride,

@@ -34,12 +34,12 @@ bool rows_cut(const BackendState *s, TokenRange span) {
 }
 
 Status rows_keep(BackendState *s, TokenRange span, void *from, int from_stride, Error *err) {
-  const KeepRows call = {.of = {s->x, from},
-                         .n_words = {s->loaded->model->config.hidden, from_stride / 2},
-                         .rows = span.parts ? s->rows.logit_rows : NULL,
-                         .first = span.n_tokens - span.n_kept,
-                         .n_rows = span.n_kept};
-  return ops_keep_rows(&call, s->loaded->stream, err);
+  const CompactRows call = {.of = {s->x, from},
+                            .n_words = {s->loaded->model->config.hidden, from_stride / 2},
+                            .rows = span.parts ? s->rows.logit_rows : NULL,
+                            .first = span.n_tokens - span.n_kept,
+                            .n_rows = span.n_kept};
+  return ops_compact_rows(&call, s->loaded->stream, err);
 }
 
 RopeAngles rows_rope_angles(const BackendState *s, TokenRange span, LayerRope which) {

@@ -81,7 +81,7 @@ static bool has_dense_coefficients(const Model *model) {
   bool dense = true;
   for (int i = 0; model->config.altup.n > 0 && i < model->config.n_layers; i++)
     for (int which = 0; which < N_LAYER_LINEARS; which++)
-      dense = dense && (layer_linear_held(&model->config, which) != HELD_SMALL ||
+      dense = dense && (layer_device_matrix(&model->config, which) != MATRIX_SMALL ||
                         model->layers[i].linear[which].kind == LINEAR_DENSE);
   return dense;
 }
@@ -96,7 +96,7 @@ static const char *ordered_apart(const Model *model) {
   for (int i = 0; i < c->n_layers; i++)
     for (int which = 0; which < layer_linear_count(c, i); which++) {
       const Linear *linear = layer_linear(&model->layers[i], which);
-      const bool apart = c->draft.kind || c->streams.n > 0 || layer_linear_held(c, which) >= HELD_ROUTER;
+      const bool apart = c->draft.kind || c->streams.n > 0 || layer_device_matrix(c, which) >= MATRIX_ROUTER;
       if (linear->order && apart) return linear->name;
     }
   return NULL;

@@ -69,7 +69,7 @@ static void find_forms(BackendModel *loaded) {
   for (const Op *op = loaded->program.ops; op < loaded->program.ops + loaded->program.n; op++)
     for (int form = 0; form < N_FORMS; form++)
       if (op_is_of_layer(op, &loaded->model->config) &&
-          !form_takes(form, UINT32_C(1) << op->kind, op->differences))
+          !form_supports(form, UINT32_C(1) << op->kind, op->differences))
         loaded->layers[op->layer].forms &= ~(1u << form);
 }
 
@@ -279,7 +279,8 @@ static Status cuda_end_step(BackendState *s, Status so_far, Error *err) {
 }
 
 static Status cuda_fused_step(BackendState *s, TokenRange span, bool *done, Error *err) {
-  *done = span.n_logit_rows > 0 && (!span.parts || fits_fused(span)) && fused_takes(s->fused, first_of(span));
+  *done =
+      span.n_logit_rows > 0 && (!span.parts || fits_fused(span)) && fused_supports(s->fused, first_of(span));
   if (!*done) return STATUS_OK;
   const bool single = span.n_tokens == 1 && !span.parts;
   s->has_best = fused_leaves_pick(s->fused) && single;
@@ -426,7 +427,7 @@ static Status cuda_norm_delta_rule(BackendState *s, TokenRange span, int layer, 
                     .workspace = s->delta_workspace,
                     .max_tokens = s->options.max_chunk};
   const DeviceLinear *first = &l->qkv.parts[0];
-  if (l->qkv.n_parts > 1 && !span.parts && !first->host && delta_step_takes(&rule, first, n_rows))
+  if (l->qkv.n_parts > 1 && !span.parts && !first->host && delta_step_supports(&rule, first, n_rows))
     rule.gates = first;
   TRY(residual_norm_input(s, attn_input_norm(l), n_rows, err));
   TRY(products_project(s, &l->qkv, rule.gates ? 1 : 0, n_rows, s->projections, s->projection_stride, err));

@@ -172,12 +172,12 @@ static Status visit_small(Loader *loader, const Pass *pass, const float **to, co
   return pass->vector(loader, to, &numbers, (VectorUse){0, -0.1f, 0.1f, 0}, err);
 }
 
-static Status visit_held(Loader *loader, const Pass *pass, int which, DeviceLayer *to, const ModelLayer *from,
-                         Error *err) {
-  const Holding held = layer_linear_held(&loader->loaded->model->config, which);
-  const bool joined = held >= HELD_DELTA_B_A && held < HELD_ON_DEVICE;
-  if (joined || held == HELD_HEADS) return STATUS_OK;
-  if (held == HELD_SMALL)
+static Status visit_linear(Loader *loader, const Pass *pass, int which, DeviceLayer *to,
+                           const ModelLayer *from, Error *err) {
+  const DeviceMatrix matrix = layer_device_matrix(&loader->loaded->model->config, which);
+  const bool joined = matrix >= MATRIX_DELTA_B_A && matrix < MATRIX_ON_DEVICE;
+  if (joined || matrix == MATRIX_HEADS) return STATUS_OK;
+  if (matrix == MATRIX_SMALL)
     return visit_small(loader, pass, &to->small[which - LAYER_ALTUP_ROUTER], &from->linear[which], err);
   if (which == LAYER_DOWN && loader->joined) return STATUS_OK;
   return visit_matrix(loader, pass, &to->linear[which], &from->linear[which], err);
@@ -195,8 +195,8 @@ static Status visit_layer(Loader *loader, const Pass *pass, int i, Error *err) {
   loader->stays = on_host;
   for (int group = 0; group < N_JOINED; group++) TRY(visit_joined(loader, pass, group, to, from, err));
   for (int which = 0; which < N_LAYER_LINEARS; which++) {
-    loader->stays = on_host && layer_linear_held(&loader->loaded->model->config, which) < HELD_ON_DEVICE;
-    TRY(visit_held(loader, pass, which, to, from, err));
+    loader->stays = on_host && layer_device_matrix(&loader->loaded->model->config, which) < MATRIX_ON_DEVICE;
+    TRY(visit_linear(loader, pass, which, to, from, err));
   }
   loader->stays = false;
   TRY(visit_heads(loader, pass, to, from, err));
@@ -379,7 +379,7 @@ enum { LAYER_MATRICES = N_LAYER_LINEARS + 2 + 2 };
 
 /* *bytes: the device memory that weights_load() takes. n says what stays on the host. n <= n_layers: experts
  * of the last n layers. n == n_layers + k: all experts, and the other matrices of the last k layers, except
- * those that are always on the device (Holding, model/layers.h). */
+ * those that are always on the device (DeviceMatrix, model/layers.h). */
 static Status measure_with(Loader *loader, int n, size_t *bytes, Error *err) {
   const int n_layers = loader->loaded->model->config.n_layers;
   loader->host_experts = n < n_layers ? n : n_layers;

@@ -12,8 +12,8 @@
  *   4 top-k         the first k of the ranking stay
  *   5 weights       sampler_weight((score - greatest score) / temperature), in double: integers up to 2^40
  *   6 top-p         with S the sum of the weights: a token stays if the sum of the weights ranked before it
- *                   is below max(1, floor(S * sampler_share(top_p) / 2^32))
- *   7 min-p         a token stays if its weight is at least sampler_share(min_p) * 2^8
+ *                   is below max(1, floor(S * sampler_fraction(top_p) / 2^32))
+ *   7 min-p         a token stays if its weight is at least sampler_fraction(min_p) * 2^8
  *   8 draw          with S the sum of the remaining weights and r = sampler_random(seed, step):
  *                   t = floor(r * S / 2^64); the token is the first in order of ids at which the running sum
  *                   of weights passes t
@@ -119,12 +119,12 @@ HOST_DEVICE uint64_t sampler_weight(double x) {
 }
 
 /* share * 2^32 as the nearest integer (halves up), for a share in [0, 1]. */
-HOST_DEVICE uint64_t sampler_share(double share) {
+HOST_DEVICE uint64_t sampler_fraction(double share) {
   return (uint64_t)(share * 0x1p32 + 0.5);
 }
 
-/* floor(sum * share / 2^32) for a share from sampler_share() and a sum of at most 2^63. */
-HOST_DEVICE uint64_t sampler_part(uint64_t sum, uint64_t share) {
+/* floor(sum * share / 2^32) for a share from sampler_fraction() and a sum of at most 2^63. */
+HOST_DEVICE uint64_t sampler_multiply(uint64_t sum, uint64_t share) {
   return (sum >> 32) * share + (((sum & UINT64_C(0xffffffff)) * share) >> 32);
 }
 

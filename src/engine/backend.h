@@ -128,7 +128,7 @@ typedef struct {
   size_t free_bytes; /* free bytes of that memory; on a CPU, mapped weights count as free */
   size_t on_host;    /* bytes of weights that stay in the host's memory though the device has its own */
   /* host_experts: how many of the last layers have their experts in the host's memory. host_layers: how many
-   * of the last layers also have their other matrices there, except the matrices from HELD_ON_DEVICE on
+   * of the last layers also have their other matrices there, except the matrices from MATRIX_ON_DEVICE on
    * (model/layers.h). */
   int host_experts, host_layers;
   /* Bytes of copies of weights that make long prompts faster (BackendOptions.copies), not among `weights`. */

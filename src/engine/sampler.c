@@ -324,7 +324,7 @@ static void cut_weights(Sampler *s, uint64_t lowest) {
  * (sum - limit) / n, with n candidates. It and all that rank after it together weigh less than sum - limit.
  * So the tokens before it weigh more than the limit. */
 static void cut_top_p(Sampler *s, double top_p) {
-  uint64_t sum = weight_sum(s), limit = sampler_part(sum, sampler_share(top_p));
+  uint64_t sum = weight_sum(s), limit = sampler_multiply(sum, sampler_fraction(top_p));
   if (limit == 0) limit = 1;
   cut_weights(s, (sum - limit) / (uint64_t)s->n_candidates);
   cut_ranking(s, s->weights, limit);
@@ -352,7 +352,7 @@ Status sampler_pick(Sampler *s, const float *logits, int32_t *id, Error *err) {
   weigh(s, greatest);
   if (set->top_p < 1) cut_top_p(s, set->top_p);
   if (set->min_p > 0) /* the greatest weight is 2^40, whatever was cut */
-    cut_weights(s, sampler_share(set->min_p) << (SAMPLER_WEIGHT_BITS - 32));
+    cut_weights(s, sampler_fraction(set->min_p) << (SAMPLER_WEIGHT_BITS - 32));
   *id = draw(s, sampler_random(set->seed, step));
   return STATUS_OK;
 }

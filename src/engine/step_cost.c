@@ -133,7 +133,7 @@ double step_host_bytes(const Model *model, int host_experts, int host_layers) {
       const double all = matrix_bytes(layer_linear(&model->layers[i], which));
       if (which >= N_LAYER_LINEARS && i >= c->n_layers - host_experts)
         bytes += all * c->experts.n_chosen / c->experts.n_experts;
-      if (layer_linear_held(c, which) < HELD_ON_DEVICE && i >= c->n_layers - host_layers) bytes += all;
+      if (layer_device_matrix(c, which) < MATRIX_ON_DEVICE && i >= c->n_layers - host_layers) bytes += all;
     }
   return bytes;
 }

@@ -17,7 +17,7 @@ StepCost step_cost(const Model *model, KvType kv, int n_past, int n_rows, int n_
 
 /* Bytes of weights that a step of one token reads in the host's memory: the chosen experts of the last
  * host_experts layers, and all other matrices of the last host_layers layers. Matrices whose
- * layer_linear_held() is HELD_ON_DEVICE or above stay on the GPU and are not counted. */
+ * layer_device_matrix() is MATRIX_ON_DEVICE or above stay on the GPU and are not counted. */
 double step_host_bytes(const Model *model, int host_experts, int host_layers);
 
 /* Bytes that n tokens take in the KV cache, in all layers together. */

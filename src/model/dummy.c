@@ -97,7 +97,7 @@ static Status place_stored(Arena *arena, const Model *model, int index, Linear w
     const Linear *linear = &model->layers[index].linear[which];
     whole[which] = (Linear){
         .n_in = linear->n_in, .n_out = layer_linear_stored(config, index, which).n_out, .name = linear->name};
-    if (layer_linear_held(config, which) == HELD_ROUTER) /* dense whatever the config says */
+    if (layer_device_matrix(config, which) == MATRIX_ROUTER) /* dense whatever the config says */
       place_dense(arena, &whole[which]);
     else
       TRY(reserve_matrix(arena, model, &whole[which], err));

@@ -24,15 +24,15 @@ static const struct {
   Width out, in;
   Bias bias;
   Division division;
-  Holding held;
+  DeviceMatrix matrix;
   bool rounded;
 } linears[N_LAYER_LINEARS + N_EXPERT_LINEARS] = {
-#define LINEAR(SLOT, member, name, words, operation, out, in, bias, division, held, rounded)                 \
-  [LAYER_##SLOT] = {name,        OP_##operation,    WIDTH_##out, WIDTH_##in,                                 \
-                    BIAS_##bias, DIVIDE_##division, HELD_##held, rounded},
+#define LINEAR(SLOT, member, name, words, operation, out, in, bias, division, matrix, rounded)               \
+  [LAYER_##SLOT] = {name,        OP_##operation,    WIDTH_##out,     WIDTH_##in,                             \
+                    BIAS_##bias, DIVIDE_##division, MATRIX_##matrix, rounded},
 #define EXPERT_LINEAR(SLOT, member, words, out, in, division)                                                \
-  [N_LAYER_LINEARS + EXPERT_##SLOT] = {NULL,         OP_EXPERTS,        WIDTH_##out,  WIDTH_##in,            \
-                                       BIAS_EXPERTS, DIVIDE_##division, HELD_EXPERTS, true},
+  [N_LAYER_LINEARS + EXPERT_##SLOT] = {NULL,         OP_EXPERTS,        WIDTH_##out,    WIDTH_##in,          \
+                                       BIAS_EXPERTS, DIVIDE_##division, MATRIX_EXPERTS, true},
 #include "model/tensors.def"
 };
 
@@ -256,12 +256,12 @@ Division layer_linear_division(int which) {
   return linears[row_of_linear(which)].division;
 }
 
-Holding layer_linear_held(const ModelConfig *config, int which) {
+DeviceMatrix layer_device_matrix(const ModelConfig *config, int which) {
   const bool of_delta = which == LAYER_DELTA_A || which == LAYER_DELTA_Z;
   if (of_delta ? config->delta.gate_rank > 0 : which == LAYER_Q && config->latent.q_rank > 0)
-    return HELD_ALONE;
-  return which == LAYER_DELTA_A && config->delta.rule == RULE_CHANNELS ? HELD_DELTA_END
-                                                                       : linears[row_of_linear(which)].held;
+    return MATRIX_ALONE;
+  return which == LAYER_DELTA_A && config->delta.rule == RULE_CHANNELS ? MATRIX_DELTA_END
+                                                                       : linears[row_of_linear(which)].matrix;
 }
 
 bool layer_linear_is_rounded(int which) {

@@ -110,30 +110,30 @@ typedef enum {
 Division layer_linear_division(int which);
 Division layer_vector_division(int which);
 
-/* The member of a GPU's layer (cuda/one/device_model.h) that has a linear layer. Matrices from HELD_ON_DEVICE
- * on are on the GPU even if the layer's other matrices stay in the host's memory. */
+/* The matrix of a GPU's layer (cuda/one/device_model.h) that has a linear layer. Matrices from
+ * MATRIX_ON_DEVICE on are on the GPU even if the layer's other matrices stay in the host's memory. */
 typedef enum {
-  HELD_ALONE, /* DeviceLayer.linear[which] */
+  MATRIX_ALONE, /* DeviceLayer.linear[which] */
   /* The next five multiply the layer's input and are joined in DeviceLayer.qkv in this order; matrices with
    * the same value are in the order of their rows in tensors.def. If b and a form a separate matrix, the
    * delta rule's kernels of few tokens compute its product, too (delta.h). */
-  HELD_DELTA_B_A,
-  HELD_DELTA,
-  HELD_DELTA_END,
-  HELD_QKV,
-  HELD_QKV_END,
-  HELD_GATE_UP,   /* joined in DeviceLayer.gate_up */
-  HELD_ATTN_MIX,  /* joined in DeviceLayer.attn_mix */
-  HELD_MLP_MIX,   /* joined in DeviceLayer.mlp_mix */
-  HELD_ON_DEVICE, /* as HELD_ALONE */
-  HELD_SMALL,     /* DeviceLayer.small[which - LAYER_ALTUP_ROUTER] */
-  HELD_ROUTER,    /* as HELD_ALONE; only kernels of the router read it */
-  HELD_HEADS,     /* key_heads and value_heads */
-  HELD_EXPERTS,   /* DeviceLayer.experts; all linear layers of experts */
-} Holding;
-/* The value in tensors.def, with two exceptions. HELD_ALONE: the matrix multiplies the output of another one
- * (z and a of the delta rule with a gate_rank, q with a q_rank). HELD_DELTA_END: delta_a by channel. */
-Holding layer_linear_held(const ModelConfig *config, int which);
+  MATRIX_DELTA_B_A,
+  MATRIX_DELTA,
+  MATRIX_DELTA_END,
+  MATRIX_QKV,
+  MATRIX_QKV_END,
+  MATRIX_GATE_UP,   /* joined in DeviceLayer.gate_up */
+  MATRIX_ATTN_MIX,  /* joined in DeviceLayer.attn_mix */
+  MATRIX_MLP_MIX,   /* joined in DeviceLayer.mlp_mix */
+  MATRIX_ON_DEVICE, /* as MATRIX_ALONE */
+  MATRIX_SMALL,     /* DeviceLayer.small[which - LAYER_ALTUP_ROUTER] */
+  MATRIX_ROUTER,    /* as MATRIX_ALONE; only kernels of the router read it */
+  MATRIX_HEADS,     /* key_heads and value_heads */
+  MATRIX_EXPERTS,   /* DeviceLayer.experts; all linear layers of experts */
+} DeviceMatrix;
+/* The value in tensors.def, with two exceptions. MATRIX_ALONE: it multiplies the output of another matrix (z
+ * and a of the delta rule with a gate_rank, q with a q_rank). MATRIX_DELTA_END: delta_a by channel. */
+DeviceMatrix layer_device_matrix(const ModelConfig *config, int which);
 
 /* True if `auk quantize` rounds this kind of linear layer. */
 bool layer_linear_is_rounded(int which);

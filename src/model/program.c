@@ -218,7 +218,7 @@ const char *form_name(ProgramForm form) {
   return forms[form].name;
 }
 
-bool form_takes(ProgramForm form, uint32_t operations, uint64_t differences) {
+bool form_supports(ProgramForm form, uint32_t operations, uint64_t differences) {
   return (operations & ~forms[form].operations) == 0 && (differences & ~forms[form].differences) == 0;
 }
 
@@ -238,7 +238,7 @@ Status form_refusal(ProgramForm form, const ModelConfig *config, char words[FORM
   *words = 0;
   TRY(program_make(config, &program, err));
   for (const Op *op = program.ops; op < program.ops + program.n; op++) {
-    if (form_takes(form, UINT32_C(1) << op->kind, op->differences)) continue;
+    if (form_supports(form, UINT32_C(1) << op->kind, op->differences)) continue;
     TRY(name_mismatch(form, config, op, &text, err));
     snprintf(words, FORM_WORDS, "%.*s", (int)text.size, text.data ? text.data : "");
     break;

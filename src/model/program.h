@@ -81,7 +81,7 @@ DifferencePlace difference_place(Difference difference);
 
 const char *form_name(ProgramForm form); /* "several GPUs" */
 /* True if the form takes a set of operations (bits of OP_...) with a set of differences (of DIFF_...). */
-bool form_takes(ProgramForm form, uint32_t operations, uint64_t differences);
+bool form_supports(ProgramForm form, uint32_t operations, uint64_t differences);
 enum { FORM_WORDS = 160 };
 /* words = the first operation of a model that the form does not take: "latent attention (norm_qkv_rope_append
  * of layer 0)"; "" if the form takes the model's arithmetic. */

@@ -45,11 +45,11 @@ static const char *why_kept(const LayerMatrix *m, const LatentConfig *latent, in
 
 /* A linear layer's stage. Within an operation a matrix comes after those that make its input. */
 static int stage_of(const ModelConfig *config, int layer, int which) {
-  const Holding held = layer_linear_held(config, which);
+  const DeviceMatrix matrix = layer_device_matrix(config, which);
   const Division division = layer_linear_division(which);
   int turn = 0;
-  if (division == DIVIDE_UNITS) turn = 1;                                       /* after latent_in */
-  if ((which == LAYER_Q && held == HELD_ALONE) || held == HELD_HEADS) turn = 1; /* after q_a, kv_a */
+  if (division == DIVIDE_UNITS) turn = 1;                                               /* after latent_in */
+  if ((which == LAYER_Q && matrix == MATRIX_ALONE) || matrix == MATRIX_HEADS) turn = 1; /* after q_a, kv_a */
   if (division == DIVIDE_UNIT_INPUTS) turn = 2;
   if (which == LAYER_LATENT_OUT) turn = 3;
   return (int)layer_tensor_operation(config, layer, false, which) * STAGE_PARTS + turn;
@@ -414,13 +414,13 @@ static int input_of(const LayerWork *work, const Linear *linear) {
   return m && !m->kept && m->input >= work->first_input ? m->input : -1;
 }
 
-/* The index of the input that the layer's matrices of Holding first to last share, if the first one that the
- * layer has is quantised in this stage; else -1. */
-static int input_of_held(const LayerWork *work, Holding first, Holding last) {
+/* The index of the input that the layer's matrices of DeviceMatrix first to last share, if the first one that
+ * the layer has is quantised in this stage; else -1. */
+static int input_of_matrices(const LayerWork *work, DeviceMatrix first, DeviceMatrix last) {
   const Linear *linears = work->model->layers[work->index].linear;
   for (int which = 0; which < N_LAYER_LINEARS; which++) {
-    const Holding held = layer_linear_held(&work->model->config, which);
-    if (linears[which].n_out > 0 && held >= first && held <= last) return input_of(work, &linears[which]);
+    const DeviceMatrix matrix = layer_device_matrix(&work->model->config, which);
+    if (linears[which].n_out > 0 && matrix >= first && matrix <= last) return input_of(work, &linears[which]);
   }
   return -1;
 }
@@ -521,10 +521,10 @@ static Status choose_scales(LayerWork *work, Error *err) {
   const bool single = config->streams.n == 0 && config->altup.n == 0 && !config->indexer.block;
   if (single && !own.delta_beside)
     TRY(scale_norm(work, LAYER_ATTN_NORM, LAYER_ATTN_NORM_BIAS,
-                   input_of_held(work, HELD_DELTA_B_A, HELD_QKV_END), err));
+                   input_of_matrices(work, MATRIX_DELTA_B_A, MATRIX_QKV_END), err));
   if (single && own.n_experts == 0)
-    TRY(scale_norm(work, LAYER_MLP_NORM, LAYER_MLP_NORM_BIAS, input_of_held(work, HELD_GATE_UP, HELD_GATE_UP),
-                   err));
+    TRY(scale_norm(work, LAYER_MLP_NORM, LAYER_MLP_NORM_BIAS,
+                   input_of_matrices(work, MATRIX_GATE_UP, MATRIX_GATE_UP), err));
   TRY(scale_values(work, err));
   if (is_ungated(config->activation) || config->activation == ACTIVATION_CLAMPED) return STATUS_OK;
   if (own.mlp_limit == 0) TRY(scale_pair(work, &layer->up, &layer->down, NULL, err));

@@ -380,7 +380,7 @@ static Floats run(const Text &exact, DeltaFamily family, const std::vector<int> 
     const int n = std::min(steps[i % steps.size()], t.n_tokens - pos);
     const size_t from = (size_t)pos * t.stride, to = (size_t)(pos + n) * t.stride;
     Floats rows(t.rows.begin() + from, t.rows.begin() + to);
-    rule.gates = gates.dense && delta_step_takes(&rule, &gates, n) ? &gates : NULL;
+    rule.gates = gates.dense && delta_step_supports(&rule, &gates, n) ? &gates : NULL;
     for (size_t j = 0; rule.gates && j < rows.size(); j++)
       if ((int)(j % t.stride) < gates.n_out) rows[j] = NAN;
     if (rule.gates)

@@ -1,6 +1,6 @@
 /* test_host_rows.cu - rows on their way to the CPU and back in a stream's order (one/products.c): shapes of
- * ops_give_rows() and ops_take_rows() to the bit, and chains of kernel, host function and kernel, which use
- * the same pinned memory again, plain and as a graph that is replayed.
+ * ops_rows_to_host() and ops_rows_from_host() to the bit, and chains of kernel, host function and kernel, which
+ * use the same pinned memory again, plain and as a graph that is replayed.
  *
  * A host function that ran too early, or a kernel after it that did not wait, would read numbers of the call
  * before: each call of a chain makes others. Prints `N passed, N failed`. */
@@ -54,8 +54,8 @@ static void test_give(cudaStream_t stream, int n, int rows, int chosen) {
   int *from_ids = device_copy(ids), *to_ids = (int *)pinned(n_choices + 1);
   float *from_weights = device_copy(weights), *to_weights = pinned(n_choices + 1);
   const int behind = to_ids[n_choices];
-  MUST(ops_give_rows(device, stride, n, rows, to, padded,
-                     {chosen, from_ids, from_weights, to_ids, to_weights}, stream, &error));
+  MUST(ops_rows_to_host(device, stride, n, rows, to, padded,
+                        {chosen, from_ids, from_weights, to_ids, to_weights}, stream, &error));
   CHECK(cudaStreamSynchronize(stream));
   bool good = to_ids[n_choices] == behind && isnan(to_weights[n_choices]);
   for (size_t i = 0; i < n_choices; i++) good = good && to_ids[i] == ids[i] && to_weights[i] == weights[i];
@@ -71,7 +71,7 @@ static void test_give(cudaStream_t stream, int n, int rows, int chosen) {
   CHECK(cudaFreeHost(to_weights));
 }
 
-static void test_take(cudaStream_t stream, int n, int rows, TakeForm form, bool with_factors) {
+static void test_take(cudaStream_t stream, int n, int rows, HostRowsForm form, bool with_factors) {
   const int stride = n + 3;
   const size_t all = (size_t)stride * rows;
   float *from = pinned((size_t)n * rows);
@@ -79,7 +79,7 @@ static void test_take(cudaStream_t stream, int n, int rows, TakeForm form, bool 
   std::vector<float> before(all, 0.5f), factors(rows);
   for (int row = 0; row < rows; row++) factors[row] = (float)(row % 5) / 4;
   float *y = device_copy(before), *scale = device_copy(factors);
-  MUST(ops_take_rows(from, n, rows, form, with_factors ? scale : NULL, y, stride, stream, &error));
+  MUST(ops_rows_from_host(from, n, rows, form, with_factors ? scale : NULL, y, stride, stream, &error));
   CHECK(cudaStreamSynchronize(stream));
   const std::vector<float> got = host_copy(y, all);
   const std::vector<__half> halves = host_copy((const __half *)y, all);
@@ -90,10 +90,10 @@ static void test_take(cudaStream_t stream, int n, int rows, TakeForm form, bool 
       const float value = i < n ? from[(size_t)row * n + i] : 0,
                   scaled = with_factors ? factors[row] * value : value;
       const float limited = fmaxf(fminf(scaled, 65504), -65504);
-      if (form == TAKE_F16 && i < n)
+      if (form == HOST_ROWS_F16 && i < n)
         good = good && __half2float(halves[at]) == __half2float(__float2half(limited));
-      else if (form != TAKE_F16)
-        good = good && got[at] == (i >= n ? 0.5f : form == TAKE_F32 ? value : 0.5f + value);
+      else if (form != HOST_ROWS_F16)
+        good = good && got[at] == (i >= n ? 0.5f : form == HOST_ROWS_F32 ? value : 0.5f + value);
     }
   count(good, "take", n, rows);
   CHECK(cudaFree(y));
@@ -120,9 +120,9 @@ static void compute(void *user) {
 static void enqueue_chain(std::vector<Work> &chain, float *x, __half *h, cudaStream_t stream) {
   for (Work &work : chain) {
     MUST(ops_round(x, work.n, 1, work.n, 1, h, work.n, stream, &error));
-    MUST(ops_give_rows(h, work.n, work.n, 1, (float *)work.x, work.n, {}, stream, &error));
+    MUST(ops_rows_to_host(h, work.n, work.n, 1, (float *)work.x, work.n, {}, stream, &error));
     CHECK(cudaLaunchHostFunc(stream, compute, &work));
-    MUST(ops_take_rows(work.y, work.n, 1, TAKE_F32, NULL, x, work.n, stream, &error));
+    MUST(ops_rows_from_host(work.y, work.n, 1, HOST_ROWS_F32, NULL, x, work.n, stream, &error));
   }
 }
 
@@ -172,10 +172,10 @@ int main() {
   for (int n : widths)
     for (int rows : counts) {
       for (int chosen : {0, 8, 300}) test_give(stream, n, rows, chosen);
-      test_take(stream, n, rows, TAKE_F32, false);
-      test_take(stream, n, rows, TAKE_ADD_F32, false);
-      test_take(stream, n, rows, TAKE_F16, false);
-      test_take(stream, n, rows, TAKE_F16, true);
+      test_take(stream, n, rows, HOST_ROWS_F32, false);
+      test_take(stream, n, rows, HOST_ROWS_ADD_F32, false);
+      test_take(stream, n, rows, HOST_ROWS_F16, false);
+      test_take(stream, n, rows, HOST_ROWS_F16, true);
     }
   test_chain(stream, false);
   test_chain(stream, true);

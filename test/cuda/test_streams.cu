@@ -170,7 +170,7 @@ static void run_case(const Case &c) {
   call.up = up.linear.dense, call.up_stride = up.linear.stride;
   if (c.has_factors) call.inject = (const uint16_t *)last.dense + inject_row * last.stride;
   call.inject_stride = last.stride;
-  expect(ops_streams_few_takes(&call, c.n_rows), name, "it is refused", 0);
+  expect(ops_streams_few_supports(&call, c.n_rows), name, "it is refused", 0);
   const Results got = run(c, call, 0, c.n_rows);
   for (int row = 0; row < c.n_rows; row++) {
     const Row want(c, &streams[(size_t)row * all], &x[(size_t)row * c.hidden], &factors[row * c.n], norm,
@@ -217,13 +217,13 @@ int main(int argc, char **argv) {
     for (const Case &c : large) run_case(c);
   FewMix call = {}; /* rows and sizes that have no kernel */
   call.n = 4, call.hidden = 64, call.rank = 8;
-  expect(ops_streams_few_takes(&call, STREAMS_FEW_ROWS) &&
-             !ops_streams_few_takes(&call, STREAMS_FEW_ROWS + 1),
+  expect(ops_streams_few_supports(&call, STREAMS_FEW_ROWS) &&
+             !ops_streams_few_supports(&call, STREAMS_FEW_ROWS + 1),
          "rows", "most", STREAMS_FEW_ROWS);
   for (int FewMix::*size : {&FewMix::n, &FewMix::hidden, &FewMix::rank}) {
     FewMix other = call;
     other.*size += size == &FewMix::n ? 1 : 4;
-    expect(!ops_streams_few_takes(&other, 1), "sizes", "it takes", other.*size);
+    expect(!ops_streams_few_supports(&other, 1), "sizes", "it takes", other.*size);
   }
   printf("%d passed, %d failed\n", passed, failed);
   return failed != 0;

@@ -99,13 +99,14 @@ TEST(products_are_exact) {
     uint64_t a = next_number(&random), b = next_number(&random), sum = a >> 1,
              share = b % ((UINT64_C(1) << 32) + 1);
     assert_true(sampler_multiply_high(a, b) == (uint64_t)((unsigned __int128)a * b >> 64));
-    assert_true(sampler_part(sum, share) == (uint64_t)((unsigned __int128)sum * share >> 32));
+    assert_true(sampler_multiply(sum, share) == (uint64_t)((unsigned __int128)sum * share >> 32));
   }
   assert_true(sampler_multiply_high(UINT64_MAX, UINT64_MAX) == UINT64_MAX - 1);
-  assert_true(sampler_part(UINT64_C(1) << 63, UINT64_C(1) << 32) == UINT64_C(1) << 63);
-  assert_true(sampler_share(0) == 0 && sampler_share(1) == UINT64_C(1) << 32 &&
-              sampler_share(0.5) == 1u << 31);
-  assert_true(sampler_share(0x1.8p-34) == 0 && sampler_share(0x1p-33) == 1 && sampler_share(0x1.8p-32) == 2);
+  assert_true(sampler_multiply(UINT64_C(1) << 63, UINT64_C(1) << 32) == UINT64_C(1) << 63);
+  assert_true(sampler_fraction(0) == 0 && sampler_fraction(1) == UINT64_C(1) << 32 &&
+              sampler_fraction(0.5) == 1u << 31);
+  assert_true(sampler_fraction(0x1.8p-34) == 0 && sampler_fraction(0x1p-33) == 1 &&
+              sampler_fraction(0x1.8p-32) == 2);
 }
 
 /* --- the rules, written plainly */

@@ -20,7 +20,7 @@ bool delta_can_run(DeltaFamily family, const DeltaRule *rule, int n_tokens) {
   }
 }
 
-bool delta_step_takes(const DeltaRule *rule, const DeviceLinear *gates, int n_tokens) {
+bool delta_step_supports(const DeltaRule *rule, const DeviceLinear *gates, int n_tokens) {
   return rule->sizes.rule == RULE_GATED_DELTA && rule->type == STATES_F32 &&
          delta_can_run(DELTA_STEP, rule, n_tokens) && gates->n_out == 2 * rule->sizes.n_value_heads &&
          (gates->type == WEIGHT_F16 || gates->type == WEIGHT_BF16) && gates->n_in % 8 == 0 &&

@@ -44,8 +44,8 @@ typedef struct {
    * 2 gate_rank numbers that are not read, z, and a [n_value_heads][key_dim]. This a is overwritten. */
   float *projections;
   int stride;
-  /* If the step family is to make b and a (delta_step_takes()): their rows of weights, dense, and the step's
-   * input h, fp16 [n_tokens][h_stride]. NULL: b and a are in the projections. */
+  /* If the step family is to make b and a (delta_step_supports()): their rows of weights, dense, and the
+   * step's input h, fp16 [n_tokens][h_stride]. NULL: b and a are in the projections. */
   const DeviceLinear *gates;
   const void *h;
   int h_stride;
@@ -63,7 +63,7 @@ typedef struct {
 } DeltaRule;
 
 /* True if a step of n_tokens tokens can make b and a from the rows of `gates`. This saves a launch. */
-bool delta_step_takes(const DeltaRule *rule, const DeviceLinear *gates, int n_tokens);
+bool delta_step_supports(const DeltaRule *rule, const DeviceLinear *gates, int n_tokens);
 
 /* Step for 1 to 8 tokens (only 1 if states have 16 bits), else chunks; plain where neither can run. */
 DeltaFamily delta_choose(const DeltaRule *rule, int n_tokens);

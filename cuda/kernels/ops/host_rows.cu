@@ -17,7 +17,7 @@ constexpr int kThreads = 256;
 /* PRECOND grid (max(to_stride, choices.n) / kThreads rounded up, n_rows).   MOVES 4 bytes a number to the
  * host, and 8 a choice. */
 __global__ void __launch_bounds__(kThreads)
-    give_kernel(const __half *x, int x_stride, int n, float *to, int to_stride, GivenChoices choices) {
+    to_host_kernel(const __half *x, int x_stride, int n, float *to, int to_stride, HostChoices choices) {
   const int i = blockIdx.x * kThreads + threadIdx.x;
   const size_t row = blockIdx.y, choice = row * choices.n + i;
   if (i < to_stride) to[row * to_stride + i] = i < n ? __half2float(x[row * x_stride + i]) : 0;
@@ -27,15 +27,15 @@ __global__ void __launch_bounds__(kThreads)
 }
 
 /* PRECOND grid (n / kThreads rounded up, n_rows).   MOVES 4 bytes a number from the host. */
-__global__ void __launch_bounds__(kThreads)
-    take_kernel(const float *from, int n, TakeForm form, const float *factors, void *y, int y_stride) {
+__global__ void __launch_bounds__(kThreads) from_host_kernel(const float *from, int n, HostRowsForm form,
+                                                             const float *factors, void *y, int y_stride) {
   const int i = blockIdx.x * kThreads + threadIdx.x;
   const size_t row = blockIdx.y, at = row * y_stride + i;
   if (i >= n) return;
   const float value = from[row * n + i];
-  if (form == TAKE_F32) ((float *)y)[at] = value;
-  if (form == TAKE_ADD_F32) ((float *)y)[at] += value;
-  if (form == TAKE_F16) ((__half *)y)[at] = clamp_half(factors ? factors[row] * value : value);
+  if (form == HOST_ROWS_F32) ((float *)y)[at] = value;
+  if (form == HOST_ROWS_ADD_F32) ((float *)y)[at] += value;
+  if (form == HOST_ROWS_F16) ((__half *)y)[at] = clamp_half(factors ? factors[row] * value : value);
 }
 
 dim3 grid_of(int n, int n_rows) {
@@ -44,14 +44,14 @@ dim3 grid_of(int n, int n_rows) {
 
 } // namespace
 
-Status ops_give_rows(const void *x, int x_stride, int n, int n_rows, float *to, int to_stride,
-                     GivenChoices choices, cudaStream_t stream, Error *err) {
-  return launch(give_kernel, grid_of(std::max(to_stride, choices.n), n_rows), kThreads, 0, stream, false,
+Status ops_rows_to_host(const void *x, int x_stride, int n, int n_rows, float *to, int to_stride,
+                        HostChoices choices, cudaStream_t stream, Error *err) {
+  return launch(to_host_kernel, grid_of(std::max(to_stride, choices.n), n_rows), kThreads, 0, stream, false,
                 "rows to the host", err, (const __half *)x, x_stride, n, to, to_stride, choices);
 }
 
-Status ops_take_rows(const float *from, int n, int n_rows, TakeForm form, const float *factors, void *y,
-                     int y_stride, cudaStream_t stream, Error *err) {
-  return launch(take_kernel, grid_of(n, n_rows), kThreads, 0, stream, false, "rows from the host", err, from,
-                n, form, factors, y, y_stride);
+Status ops_rows_from_host(const float *from, int n, int n_rows, HostRowsForm form, const float *factors,
+                          void *y, int y_stride, cudaStream_t stream, Error *err) {
+  return launch(from_host_kernel, grid_of(n, n_rows), kThreads, 0, stream, false, "rows from the host", err,
+                from, n, form, factors, y, y_stride);
 }

@@ -17,17 +17,17 @@ typedef struct {
   const float *from_weights;
   int *to_ids;
   float *to_weights;
-} GivenChoices;
+} HostChoices;
 
 /* to[row][i] = x[row][i] for i < n, then zeros up to to_stride; x fp16 [n_rows][x_stride], to fp32
  * [n_rows][to_stride] pinned. Copies `choices`, too. */
-Status ops_give_rows(const void *x, int x_stride, int n, int n_rows, float *to, int to_stride,
-                     GivenChoices choices, cudaStream_t stream, Error *err);
+Status ops_rows_to_host(const void *x, int x_stride, int n, int n_rows, float *to, int to_stride,
+                        HostChoices choices, cudaStream_t stream, Error *err);
 
-typedef enum { TAKE_F32, TAKE_ADD_F32, TAKE_F16 } TakeForm;
+typedef enum { HOST_ROWS_F32, HOST_ROWS_ADD_F32, HOST_ROWS_F16 } HostRowsForm;
 /* y = from, y += from, or y = factors[row] * from (factors NULL: 1) in fp16, clamped to fp16's range; from
  * fp32 [n_rows][n] pinned, y [n_rows][y_stride]. */
-Status ops_take_rows(const float *from, int n, int n_rows, TakeForm form, const float *factors, void *y,
-                     int y_stride, cudaStream_t stream, Error *err);
+Status ops_rows_from_host(const float *from, int n, int n_rows, HostRowsForm form, const float *factors,
+                          void *y, int y_stride, cudaStream_t stream, Error *err);
 
 C_END

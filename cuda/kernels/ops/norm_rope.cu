@@ -66,7 +66,7 @@ __global__ void gather_rows_kernel(const float *x, const int *rows, int n, float
 }
 
 /* A thread moves a column, some rows at once. rows[] ascend, so no row is written before it is read. */
-__global__ void keep_rows_kernel(const KeepRows a) {
+__global__ void compact_rows_kernel(const CompactRows a) {
   constexpr int kBatch = 8;
   begin_overlapping();
   int column = (int)(blockIdx.x * blockDim.x + threadIdx.x);
@@ -489,9 +489,9 @@ Status ops_gather_rows(const float *x, const int *rows, int n, int n_rows, float
   return launch(gather_rows_kernel, n_rows, 256, 0, stream, true, "rows of logits", err, x, rows, n, out);
 }
 
-Status ops_keep_rows(const KeepRows *call, cudaStream_t stream, Error *err) {
+Status ops_compact_rows(const CompactRows *call, cudaStream_t stream, Error *err) {
   const int n = call->n_words[0] + call->n_words[1];
-  return launch(keep_rows_kernel, ceil_div(n, 128), 128, 0, stream, true, "rows of logits", err, *call);
+  return launch(compact_rows_kernel, ceil_div(n, 128), 128, 0, stream, true, "rows of logits", err, *call);
 }
 
 Status ops_rms_norm(const float *x, const float *weight, float eps, int n, int n_tokens, void *out,

@@ -54,8 +54,8 @@ typedef struct {
   int n_words[2];
   const int *rows; /* [n_rows], in device memory */
   int first, n_rows;
-} KeepRows;
-Status ops_keep_rows(const KeepRows *call, cudaStream_t stream, Error *err);
+} CompactRows;
+Status ops_compact_rows(const CompactRows *call, cudaStream_t stream, Error *err);
 
 /* out = x * rsqrt(mean(x^2) + eps) * weight; x fp32 [n_tokens][n], weight fp32 [n], out fp16
  * [n_tokens][out_stride]. */

@@ -122,12 +122,12 @@ __device__ __forceinline__ unsigned long long weight_of(uint32_t key, double top
 
 /* The least weight that min-p keeps; 0 without min-p. */
 __device__ __forceinline__ unsigned long long least_weight(const Pick &p) {
-  return p.min_p > 0 ? sampler_share(p.min_p) << (SAMPLER_WEIGHT_BITS - 32) : 0;
+  return p.min_p > 0 ? sampler_fraction(p.min_p) << (SAMPLER_WEIGHT_BITS - 32) : 0;
 }
 
 /* top-p keeps a token if the weights before it sum to less than this limit; total: the sum of all weights. */
 __device__ __forceinline__ unsigned long long top_p_limit(const Pick &p, unsigned long long total) {
-  const unsigned long long limit = sampler_part(total, sampler_share(p.top_p));
+  const unsigned long long limit = sampler_multiply(total, sampler_fraction(p.top_p));
   return limit ? limit : 1;
 }
 

@@ -198,7 +198,7 @@ template <class T> Status run(const FewMix &c, int n_rows, cudaStream_t stream, 
 
 } // namespace
 
-bool ops_streams_few_takes(const FewMix *c, int n_rows) {
+bool ops_streams_few_supports(const FewMix *c, int n_rows) {
   return n_rows <= STREAMS_FEW_ROWS && c->n <= kMostStreams && c->hidden % 8 == 0 && c->rank % 8 == 0 &&
          c->n * c->hidden <= 8 * kVectors * kThreads && c->rank <= 64 * kRankVectors;
 }

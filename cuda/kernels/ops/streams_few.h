@@ -35,7 +35,7 @@ typedef struct {
 } FewMix;
 
 /* True if the kernels take these sizes and n_rows rows. */
-bool ops_streams_few_takes(const FewMix *call, int n_rows);
+bool ops_streams_few_supports(const FewMix *call, int n_rows);
 Status ops_streams_few(const FewMix *call, int n_rows, cudaStream_t stream, Error *err);
 
 C_END

@@ -140,7 +140,7 @@ static Status sum_few_experts(BackendState *s, int layer, const void *h, int str
                      .activation = with_limit(c->activation, limit),
                      .limit = (float)limit};
   if (add && to == s->x && l->gate_up.n_parts == 0 && n_tokens <= EXPERTS_PLANES_TOKENS)
-    narrow_give_next(s, layer, n_tokens, &call.next);
+    narrow_set_next(s, layer, n_tokens, &call.next);
   return experts_few(&call, &limits, s->loaded->stream, err);
 }
 

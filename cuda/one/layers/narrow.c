@@ -31,7 +31,7 @@ static bool is_narrow(const BackendModel *m, const DeviceLinear *w) {
 }
 
 /* True if planes_wgmma can compute the layer's MLP, too. PRECOND the layer has no experts. */
-static bool takes_mlp(const BackendState *s, int layer) {
+static bool supports_mlp(const BackendState *s, int layer) {
   const BackendModel *m = s->loaded;
   const DeviceLayer *l = &m->layers[layer];
   if (l->gate_up.n_parts != 1 || !l->gate_up.parts[0].interleaved) return false;
@@ -45,7 +45,7 @@ bool narrow_three_kernels(const BackendState *s, int layer, int n_rows) {
   if (m->kernel || s->options.invariant || s->peers.n > 0 || l->qkv.n_parts != 1) return false;
   if (l->qkv.parts[0].n_in != m->model->config.hidden) return false; /* EAGLE-3 reads more than x */
   return is_narrow(m, l->qkv.parts) && is_narrow(m, &l->o) &&
-         (l->experts.down.n_out > 0 || takes_mlp(s, layer));
+         (l->experts.down.n_out > 0 || supports_mlp(s, layer));
 }
 
 bool narrow_five_kernels(const BackendState *s, int layer, int n_rows) {
@@ -53,7 +53,7 @@ bool narrow_five_kernels(const BackendState *s, int layer, int n_rows) {
 }
 
 /* Makes the call multiply the RMSNorm of the residual stream. */
-static void take_norm(BackendState *s, const float *weight, LinearCall *call) {
+static void set_norm(BackendState *s, const float *weight, LinearCall *call) {
   call->norm = (LinearNorm){s->x, weight, residual_eps(&s->loaded->model->config)};
   if (s->ready == READY_IN_PLANES) call->planes = s->planes[PLANES_H];
   s->ready = READY_NONE;
@@ -61,16 +61,16 @@ static void take_norm(BackendState *s, const float *weight, LinearCall *call) {
 
 /* Makes a call that adds to the residual stream also store the stream's planes, for the matmul after the next
  * norm. */
-static void give_norm(BackendState *s, const float *weight, LinearNext *next) {
+static void set_next_norm(BackendState *s, const float *weight, LinearNext *next) {
   *next = (LinearNext){.kind = LINEAR_NEXT_NORM, .planes = s->planes[PLANES_H], .norm = weight};
   s->ready = READY_IN_PLANES;
 }
 
-void narrow_give_next(BackendState *s, int layer, int n_rows, LinearNext *next) {
+void narrow_set_next(BackendState *s, int layer, int n_rows, LinearNext *next) {
   const BackendModel *m = s->loaded;
   if (m->layers[layer].scalar || m->model->config.per_layer_width > 0) return; /* these change x afterwards */
   if (layer + 1 < m->model->config.n_layers && narrow_three_kernels(s, layer + 1, n_rows))
-    give_norm(s, m->layers[layer + 1].attn_norm, next);
+    set_next_norm(s, m->layers[layer + 1].attn_norm, next);
 }
 
 bool narrow_fit(BackendState *s, int layer, int n_rows, NarrowPart part, LinearCall *call) {
@@ -80,21 +80,21 @@ bool narrow_fit(BackendState *s, int layer, int n_rows, NarrowPart part, LinearC
   if (!fits) return false;
   call->kernel = "planes_wgmma";
   switch (part) {
-  case NARROW_QKV: take_norm(s, l->attn_norm, call); break;
+  case NARROW_QKV: set_norm(s, l->attn_norm, call); break;
   case NARROW_O:
     if (s->a_is_in_planes) call->planes = s->planes[PLANES_A];
     if (l->experts.down.n_out > 0)
       s->ready = READY_NONE; /* the router normalises its input itself */
     else
-      give_norm(s, l->mlp_norm, &call->next);
+      set_next_norm(s, l->mlp_norm, &call->next);
     break;
   case NARROW_GATE_UP:
-    take_norm(s, l->mlp_norm, call);
+    set_norm(s, l->mlp_norm, call);
     call->next = (LinearNext){.kind = LINEAR_NEXT_GATED, .planes = s->planes[PLANES_G]};
     break;
   case NARROW_DOWN:
     call->planes = s->planes[PLANES_G];
-    narrow_give_next(s, layer, n_rows, &call->next);
+    narrow_set_next(s, layer, n_rows, &call->next);
     break;
   }
   return true;

@@ -20,7 +20,7 @@ bool narrow_three_kernels(const BackendState *s, int layer, int n_rows);
 
 /* Sets *next so that the call, which adds to the residual stream, makes planes of the stream. Does so only if
  * the next layer's first matmul takes planes and nothing changes the stream before it. */
-void narrow_give_next(BackendState *s, int layer, int n_rows, LinearNext *next);
+void narrow_set_next(BackendState *s, int layer, int n_rows, LinearNext *next);
 
 /* True if this matmul of the layer is a kernel of this form. Then also sets kernel, planes, norm and next of
  * *call, which is otherwise complete. `next` of NARROW_QKV is left to the caller. */

@@ -6,12 +6,13 @@
 int parts_joined(const ModelConfig *config, int layer, const ModelLayer *from, int which,
                  const Linear *out[MAX_PROJECTIONS]) {
   /* list `which` has the matrices from first[which] up to, but not including, first[which + 1] */
-  static const Holding first[N_JOINED + 1] = {HELD_DELTA_B_A, HELD_GATE_UP, HELD_ATTN_MIX, HELD_MLP_MIX,
-                                              HELD_ON_DEVICE};
+  static const DeviceMatrix first[N_JOINED + 1] = {MATRIX_DELTA_B_A, MATRIX_GATE_UP, MATRIX_ATTN_MIX,
+                                                   MATRIX_MLP_MIX, MATRIX_ON_DEVICE};
   int n = 0;
-  for (Holding held = first[which]; held < first[which + 1]; held++)
+  for (DeviceMatrix matrix = first[which]; matrix < first[which + 1]; matrix++)
     for (int linear = 0; linear < N_LAYER_LINEARS; linear++) {
-      if (layer_linear_held(config, linear) != held || !layer_linear_exists(config, layer, linear)) continue;
+      if (layer_device_matrix(config, linear) != matrix || !layer_linear_exists(config, layer, linear))
+        continue;
       out[n++] = layer_linear(from, linear);
       const Division division = layer_linear_division(linear);
       const bool more = division == DIVIDE_KEY_RUNS || division == DIVIDE_CHANNEL_RUNS;

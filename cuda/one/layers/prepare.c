@@ -23,11 +23,11 @@ static Status visit_projections(const Visit *v, const DeviceProjections *p, int 
   return STATUS_OK;
 }
 
-/* Visits a layer's matrices except HELD_ROUTER, HELD_SMALL and HELD_HEADS, which special kernels read. */
+/* Visits a layer's matrices but MATRIX_ROUTER, MATRIX_SMALL and MATRIX_HEADS, which special kernels read. */
 static Status visit_layer(const Visit *v, const DeviceLayer *l, Error *err) {
   for (int group = 0; group < N_JOINED; group++) TRY(visit_projections(v, &l->joined[group], v->rows, err));
   for (int which = 0; which < N_LAYER_LINEARS; which++)
-    if (layer_linear_held(&v->model->model->config, which) != HELD_ROUTER)
+    if (layer_device_matrix(&v->model->model->config, which) != MATRIX_ROUTER)
       TRY(visit(v, &l->linear[which], v->rows, err));
   if (l->experts.down.n_out == 0) return STATUS_OK;
   TRY(v->work(v->user, &l->experts.gate_up, true, v->rows, err));

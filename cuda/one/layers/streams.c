@@ -115,13 +115,13 @@ static bool are_halves(const Mix *mix) {
   return are;
 }
 
-static bool takes_few(const BackendState *s, const Mix *mix, const FewMix *few, int n_rows) {
-  return !s->options.invariant && !mix->rows.rows && are_halves(mix) && ops_streams_few_takes(few, n_rows);
+static bool supports_few(const BackendState *s, const Mix *mix, const FewMix *few, int n_rows) {
+  return !s->options.invariant && !mix->rows.rows && are_halves(mix) && ops_streams_few_supports(few, n_rows);
 }
 
 static Status run_mix(BackendState *s, const Mix *mix, int n_rows, Error *err) {
   const FewMix few = few_of(s, mix);
-  if (!takes_few(s, mix, &few, n_rows)) {
+  if (!supports_few(s, mix, &few, n_rows)) {
     TRY(settle(s, n_rows, err));
     return mix_many(s, mix, n_rows, err);
   }
