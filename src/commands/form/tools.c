@@ -11,7 +11,7 @@
 #include "commands/input_text.h"
 
 const Flag tool_flags[] = {
-    FLAG_FILE("--tools", "FILE", ToolFlags, file,
+    FLAG_FILE("--tools", "FILE|JSON", ToolFlags, file,
               "functions that the model may call: a JSON array of {\"type\": \"function\", \"function\": "
               "{\"name\", \"description\", \"parameters\"}}; each call comes as a line {\"name\": ..., "
               "\"arguments\": {...}}, with --json in tool_calls"),
@@ -317,15 +317,17 @@ static Status read_functions(const ToolFlags *flags, const FormFlags *schema_fla
                              Error *err) {
   OWNED(buffer_release) Buffer text = {0};
   const bool is_list = tools->format->is_list;
+  const bool is_text = flags->file[strspn(flags->file, " \t\r\n")] == '[';
+  const ToolFlags named = {.file = is_text ? "--tools" : flags->file}; /* for messages */
   TRY(buffer_append_string(&tools->schema,
                            is_list ? "{\"type\": \"array\", \"minItems\": 1, \"items\": " : "", err));
   TRY(buffer_append_string(&tools->schema, "{\"anyOf\": [", err));
   TRY(buffer_append(&tools->list, "[", 1, err));
   TRY(file_name_check("--tools", flags->file, err));
-  TRY(text_read_source(flags->file, &text, err));
+  TRY(is_text ? buffer_append_string(&text, flags->file, err) : text_read_source(flags->file, &text, err));
   const JsonSpan span = {text.data ? text.data : "", text.size};
-  TRY(json_parse(flags->file, STATUS_USAGE, span.text, span.size, NULL, 0, NULL, err));
-  TRY(take_functions(flags, schema_flags, span, tools, err));
+  TRY(json_parse(named.file, STATUS_USAGE, span.text, span.size, NULL, 0, NULL, err));
+  TRY(take_functions(&named, schema_flags, span, tools, err));
   TRY(buffer_append(&tools->list, "]", 1, err));
   return buffer_append_string(&tools->schema, is_list ? "]}}" : "]}", err);
 }

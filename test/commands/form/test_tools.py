@@ -354,8 +354,16 @@ def test_a_conversation_goes_on_after_the_results(talk, tmp_path):
 ])
 def test_what_is_no_list_of_functions_is_refused(talk, tmp_path, tools, message):
     (tmp_path / "bad.json").write_text(tools)
-    done = talk("qwen", "--tools", tmp_path / "bad.json", status=2)
-    assert message in done.stderr.decode() and done.stdout == b""
+    for given in [tmp_path / "bad.json", *[tools] * tools.startswith("[")]:
+        done = talk("qwen", "--tools", given, status=2)
+        assert message in done.stderr.decode() and done.stdout == b""
+
+
+def test_functions_may_stand_in_the_place_of_their_file(talk, tmp_path):
+    asked = ["--tool-choice", "required", *NOISE, "-s", 3]
+    inline = (tmp_path / "tools.json").read_text()
+    wanted = talk("qwen", *asked)
+    assert talk("qwen", "--tools", f" {inline}", *asked).stdout == wanted.stdout
 
 
 def test_what_parameters_cannot_be_held_to_is_let_go_with_a_note(talk, tmp_path):
