@@ -123,7 +123,7 @@ static Status end_silent(Wire *wire, const char *path, Error *err) {
   enum { TERMINATE_MS = 2000, KILL_MS = 10000 };
   const pid_t pid = process_at(wire, path);
   if (pid <= 0 || kill(pid, SIGTERM) != 0)
-    return error_set(err, STATUS_FAILED, "a process that keeps a model does not answer, and cannot be ended");
+    return error_set(err, STATUS_FAILED, "the process at %s does not answer, and cannot be ended", path);
   kill(pid, SIGCONT); /* a stopped process handles SIGTERM after this */
   if (!await_silent(wire, path, pid, TERMINATE_MS) && !interrupt_came()) kill(pid, SIGKILL);
   if (interrupt_came()) return error_set(err, STATUS_INTERRUPTED, "interrupted");
@@ -144,13 +144,17 @@ static Status await_end(Wire *wire, const char *path, Error *err) {
   return reply == KEEP_IS_SILENT ? end_silent(wire, path, err) : STATUS_OK;
 }
 
-static Status end(void *user, const char *path, int socket, Error *err) {
+typedef struct {
+  int n, n_left; /* processes that replied or were silent; those that could not be ended */
+} Ending;
+
+static Status end(Ending *ending, const char *path, int socket, Error *err) {
   const WireStop stop = {.if_idle = false};
   OWNED(wire_close) Wire wire = wire_on(socket);
   WireState state;
   KeepReply reply;
   TRY(keep_tell(&wire, WIRE_STOP, &stop, &state, &reply, err));
-  *(int *)user += reply != KEEP_ENDS;
+  ending->n += reply != KEEP_ENDS;
   if (reply == KEEP_IS_SILENT) return end_silent(&wire, path, err);
   if (reply == KEEP_ENDS) return STATUS_OK;
   if (reply == KEEP_IS_OTHER) {
@@ -166,10 +170,23 @@ static Status end(void *user, const char *path, int socket, Error *err) {
   return STATUS_OK;
 }
 
+/* Ends a process. If it cannot be ended, says so, and the next one is ended. */
+static Status end_or_say(void *user, const char *path, int socket, Error *err) {
+  Ending *ending = user;
+  const Status status = end(ending, path, socket, err);
+  if (status != STATUS_FAILED) return status;
+  print_note("%s", err->text);
+  ending->n_left++;
+  return STATUS_OK;
+}
+
 static Status end_all(Error *err) {
-  int n = 0;
-  TRY(keep_each(end, &n, err));
-  if (n == 0) print_note("no model is kept");
+  Ending ending = {0};
+  TRY(keep_each(end_or_say, &ending, err));
+  if (ending.n_left)
+    return error_set(err, STATUS_FAILED, "%d process%s could not be ended", ending.n_left,
+                     ending.n_left == 1 ? "" : "es");
+  if (ending.n == 0) print_note("no model is kept");
   return STATUS_OK;
 }
 

@@ -247,6 +247,24 @@ def test_one_that_hangs_is_killed(keeper, listener):
     assert process.wait(LIMIT_S) == -signal.SIGKILL
 
 
+def test_all_others_are_ended_where_one_cannot_be(keeper, kept):
+    """Sockets whose queue of connections is full, and whose processes have left no mark."""
+    folder = os.path.dirname(keeper.socket())
+    with contextlib.ExitStack() as stack:
+        paths = [os.path.join(folder, f"{i:016x}.sock") for i in range(2)]
+        for path in paths:
+            listener, call = (stack.enter_context(socket.socket(socket.AF_UNIX)) for _ in range(2))
+            listener.bind(path)
+            listener.listen(0)
+            call.connect(path)
+        stopped = keeper.run("keep", "--stop")
+        assert stopped.returncode == 1 and b"auk: 2 processes could not be ended\n" in stopped.stderr
+        for path in paths:
+            assert f"the process at {path} does not answer, and cannot be ended" in stopped.stderr.decode()
+        assert not is_there(kept)
+    assert keeper.list() == []
+
+
 COMPUTE = """
 import threading
 def compute():
