@@ -38,7 +38,8 @@ static const Foreign other_flags[] = {
     {"--reasoning, -rea", "--think and --no-think say it"},
     {"--chat-template-kwargs", "--think and --no-think say enable_thinking"},
     {"--reasoning-format", "--show-thinking and --hide-thinking say where a thought goes"},
-    {"-sm, --split-mode, -ts, --tensor-split", "--gpu and --split say which GPUs share the work"},
+    {"-sm, --split-mode, -ts, --tensor-split, -tp, --tensor-parallel-size",
+     "--gpu and --split say which GPUs share the work"},
     {"--log-file", "2>FILE keeps what is written to standard error"},
     {"--keepalive", "--keep TIME leaves the model in memory: 90s, 10m, 2h"},
     {"--nowordwrap", "--no-wrap does not wrap lines between words"},
@@ -47,6 +48,12 @@ static const Foreign other_flags[] = {
     {"--context-shift", "--context-overflow slide forgets the oldest turns of a chat"},
     {"--prompt-cache, --prompt-cache-file", "--cache keeps what prompts begin with"},
     {"--image, --mmproj, --audio", "prompts are text"},
+    {"--max-model-len, --num-ctx", "-c N sets the context"},
+    {"--gpu-memory-utilization", "--gpu-memory SIZE bounds what a GPU takes"},
+    {"--quantization, --dtype", "the model's files say it (auk inspect MODEL)"},
+    {"--host, --port", "there is no server; --map FILE answers many prompts at once"},
+    {"--mirostat, --typical, --typical-p, --dry-multiplier, --xtc-probability, --top-nsigma, --samplers",
+     "--temp, --top-k, --top-p and --min-p say how tokens are drawn"},
     {"--lora, --lora-scaled, --adapter-path", "adapters have to be merged into the model beforehand"},
     {"-e, --escape", "a prompt is taken as it is; a shell's $'a\\nb' has a newline in it"},
 };
@@ -57,7 +64,8 @@ static const char *const idle_flags[] = {
         "--jinja, --no-jinja, -st, --single-turn, -cnv, --conversation, --mlock, --no-mmap, --mmap, "
         "--no-display-prompt, --no-warmup, --warmup, --simple-io, --no-perf, --perf, --no-escape, "
         "--log-disable, --no-repack, --no-op-offload, --no-context-shift, --swa-full, --offline, -cb, "
-        "--cont-batching, -kvu, --kv-unified, --check-tensors, -cmoe, --cpu-moe, -co, -nkvo, --no-kv-offload",
+        "--cont-batching, -kvu, --kv-unified, --check-tensors, -cmoe, --cpu-moe, -co, -nkvo, "
+        "--no-kv-offload, --verbose-prompt, --trust-remote-code",
     [FOREIGN_VALUE] =
         "-ngl, --gpu-layers, --n-gpu-layers, -b, --batch-size, -ub, --ubatch-size, -tb, --threads-batch, "
         "-dev, -ot, --override-tensor, -ncmoe, --n-cpu-moe, --prio, --poll, --numa, -lv, --log-verbosity, "

@@ -327,8 +327,13 @@ static Status take_operands(const CommandCall *call, Error *err) {
     else
       TRY(take_prompt(call, text = operand, err));
   }
+  const ModelFlags *named = &o->assistant.model;
+  const bool may_be_model = text && *text && !named->path && !strpbrk(text, " \n") &&
+                            (strpbrk(text, ":/") || !(named->usual || getenv("AUK_MODEL")));
   if (text && *text && file_exists(text))
     print_note("the prompt is \"%s\" (-f reads the file of this name)", text);
+  else if (may_be_model)
+    print_note("the prompt is \"%s\" (no model of this name is here)", text);
   return STATUS_OK;
 }
 

@@ -1,6 +1,7 @@
 """Lines that people type who know other programs, or that come from a script whose variable is unset: they work, or a
 message says what to type instead; nothing that was given is dropped silently."""
 import json
+import os
 import re
 import subprocess
 
@@ -95,7 +96,30 @@ def test_a_prompt_needs_no_flag_whatever_it_is(run, stories, tmp_path):
         f'auk: the prompt is "{tmp_path / "dir"}" (-f reads the file of this name)\n'
 
 
+def test_a_word_that_may_be_meant_as_a_model_is_told(run, stories):
+    """ollama run NAME, where nothing has this name."""
+    environment = {key: value for key, value in os.environ.items() if key != "AUK_MODEL"}
+    for name in "llama3", "qwen3:8b", "Qwen/Qwen3-8B-AWQ":
+        note = f'auk: the prompt is "{name}" (no model of this name is here)\n'
+        done = run("run", name, env=environment)
+        assert done.returncode == USAGE and done.stderr.decode().startswith(f"{note}auk: no model: give -m MODEL")
+        done = run("run", name, "--raw", "-n", "2", env={**environment, "AUK_MODEL": str(stories)})
+        assert done.returncode == 0 and done.stderr.decode() == (note if name != "llama3" else "")
+
+
+def test_a_chat_without_a_message_says_so(run, stories):
+    done = run("chat", "-m", stories, "--chat-template", "chatml")
+    assert done.returncode == 0 and done.stderr.endswith(b"auk: standard input is empty\n")
+
+
 # --- words of others
+
+
+def test_flags_of_other_programs_say_what_to_type(run, stories):
+    for flag, hint in (("--max-model-len", "-c N sets the context"), ("-tp", "--gpu and --split say which GPUs share"),
+                       ("--port", "there is no server"), ("--mirostat", "--temp, --top-k")):
+        done = run("-m", stories, "-p", PROMPT, flag, "2")
+        assert done.returncode == USAGE and f"auk: unknown flag {flag}: {hint}" in done.stderr.decode()
 
 
 def test_no_word_of_others_is_one_of_ours(root, run):

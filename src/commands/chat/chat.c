@@ -97,10 +97,13 @@ static Status talk(Dialogue *d, Error *err) {
   OWNED(buffer_release) Buffer text = {0};
   Status status = STATUS_OK;
   int n_none = 0;
+  bool has_read = false;
   while (status == STATUS_OK && !d->leaves) {
     LineResult result;
     TRY(chat_input_read(&d->input, &text, &result, err));
+    if (result == LINE_END && !has_read && !d->interactive) text_note_empty("-", 0);
     if (result == LINE_END) break;
+    has_read = true;
     n_none = result == LINE_INTERRUPTED ? n_none + 1 : 0;
     if (n_none == 2) dialogue_note(d, "Ctrl-D leaves, and so does /exit");
     if (result != LINE_INTERRUPTED) status = survive_interruption(d, take_input(d, &text, result, err));
