@@ -52,7 +52,7 @@ static Status hold_base(One *o, Error *err) {
   if (!r->base) return STATUS_OK;
   if (!holds(o->session, r->base, r->n_base)) {
     session_keep(o->session, 0);
-    TRY(session_sync(o->session, r->base, r->n_base, watch, o, err));
+    TRY(session_sync(o->session, r->base, r->n_base, err));
   }
   while (n < r->n_base && n < r->n_ids && r->base[n] == o->ids[n]) n++;
   session_keep(o->session, n);

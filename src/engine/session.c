@@ -133,12 +133,16 @@ void session_limit(Session *s, int n_ctx) {
   s->text.n_ctx = n_ctx > 0 && n_ctx < s->sizes.n_ctx ? n_ctx : s->sizes.n_ctx;
 }
 
+/* The tokens of the next step, if `left` are to be computed. */
+static int next_chunk(const Session *s, int left) {
+  return left < s->sizes.max_chunk ? left : s->sizes.max_chunk;
+}
+
 /* --- the recurrent state */
 
-static bool goes_on(SessionProgress progress, void *user, int done, int total, Error *err) {
-  if (!progress || progress(user, done, total)) return true;
-  error_set(err, STATUS_INTERRUPTED, "interrupted");
-  return false;
+static Status report(const Session *s, int done, int total, Error *err) {
+  if (!s->watch || s->watch(s->watch_user, done, total)) return STATUS_OK;
+  return error_set(err, STATUS_INTERRUPTED, "interrupted");
 }
 
 /* Computes rows. Afterwards the backend's recurrent state is the one after them. */
@@ -171,9 +175,8 @@ static Status settle(Session *s, Error *err) {
   if (!s->kept.n_slots || s->state_pos == s->text.n_past) return STATUS_OK;
   TRY(restore_nearest(s, err));
   while (s->state_pos < s->text.n_past) {
-    if (!goes_on(s->watch, s->watch_user, s->state_pos, s->text.n_past, err)) return STATUS_INTERRUPTED;
-    const int pos = s->state_pos, left = s->text.n_past - pos,
-              n = left < s->sizes.max_chunk ? left : s->sizes.max_chunk;
+    TRY(report(s, s->state_pos, s->text.n_past, err));
+    const int pos = s->state_pos, n = next_chunk(s, s->text.n_past - pos);
     TRY(compute(s, (TokenRange){.pos = pos, .n_tokens = n, .ids = s->text.ids + pos, .only_logits = true},
                 err));
   }
@@ -261,27 +264,26 @@ static int next_stop(const Session *s, int n) {
   return s->text.n_past < n - 1 ? n - 1 : n;
 }
 
-/* Appends the next chunk of ids[n_past .. n). After the last chunk it waits for an asynchronous device, so
- * that the time of the call is the time of the work. */
-static Status prefill_chunk(Session *s, const int32_t *ids, int n, Error *err) {
+/* After the last chunk it waits for an asynchronous device, so that the time of the call is the time of the
+ * work. */
+Status session_prefill(Session *s, const int32_t *ids, int n, Error *err) {
+  const int before = s->text.n_past;
   TRY(settle(s, err));
-  if (s->kept.n_slots && (s->text.n_past == s->diverged_at || s->text.n_past == n - 1))
-    TRY(keep_state(s, s->text.n_past, true, err));
-  TRY(keep_some_states(s, s->text.n_past, err));
-  const int left = next_stop(s, n) - s->text.n_past,
-            size = left < s->sizes.max_chunk ? left : s->sizes.max_chunk;
-  TRY(step(s, ids + s->text.n_past, size, s->text.n_past + size == n, true, err));
+  if (s->kept.n_slots && (before == s->diverged_at || before == n - 1)) TRY(keep_state(s, before, true, err));
+  TRY(keep_some_states(s, before, err));
+  const int size = next_chunk(s, next_stop(s, n) - before);
+  TRY(step(s, ids + before, size, before + size == n, true, err));
+  timeline_count(&s->text, before, false);
   return s->text.n_past == n && s->backend->drain ? s->backend->drain(s->state, err) : STATUS_OK;
 }
 
 /* Appends ids[n_past .. n) in chunks; session_sync() has the contract. */
-static Status prefill(Session *s, const int32_t *ids, int n, SessionProgress progress, void *user,
-                      Error *err) {
+static Status prefill(Session *s, const int32_t *ids, int n, Error *err) {
   while (s->text.n_past < n) {
-    if (!goes_on(progress, user, s->text.n_past, n, err)) return STATUS_INTERRUPTED;
-    TRY(prefill_chunk(s, ids, n, err));
+    TRY(report(s, s->text.n_past, n, err));
+    TRY(session_prefill(s, ids, n, err));
   }
-  if (progress) progress(user, n, n); /* nothing is left to stop */
+  if (s->watch) s->watch(s->watch_user, n, n); /* nothing is left to stop */
   return STATUS_OK;
 }
 
@@ -292,7 +294,7 @@ static Status recompute_rope(Session *s, int n, Error *err) {
   const int n_past = s->text.n_past, n_ids = s->text.n_ids;
   session_keep(s, 0);
   s->text.long_rope = !s->text.long_rope;
-  TRY(prefill(s, s->text.ids, n_past, s->watch, s->watch_user, err));
+  TRY(prefill(s, s->text.ids, n_past, err));
   s->text.n_ids = n_ids;
   return STATUS_OK;
 }
@@ -328,19 +330,9 @@ void session_adopt(Session *s, const int32_t *ids, int n) {
   timeline_count(&s->text, before, false);
 }
 
-Status session_prefill(Session *s, const int32_t *ids, int n, Error *err) {
-  const int before = s->text.n_past;
-  const Status status = prefill_chunk(s, ids, n, err);
-  timeline_count(&s->text, before, false);
-  return status;
-}
-
-Status session_sync(Session *s, const int32_t *ids, int n, SessionProgress progress, void *user, Error *err) {
+Status session_sync(Session *s, const int32_t *ids, int n, Error *err) {
   TRY(session_rewind(s, ids, n, err));
-  const int n_kept = s->text.n_past;
-  Status status = prefill(s, ids, n, progress, user, err);
-  timeline_count(&s->text, n_kept, false);
-  return status;
+  return prefill(s, ids, n, err);
 }
 
 int session_state_add(Session *s, int pos) {
@@ -366,40 +358,35 @@ Status session_kv_copy(Session *s, CopyDirection direction, TokenRange range, in
                             : STATUS_OK;
 }
 
-/* Copies the logits of one row of the last step to s->logits. `made`: the step has made the logits of all
- * rows. Else they are made here for max_logit_rows rows at a time, so the caller asks for rows in order. */
-static Status row_logits(Session *s, TokenRange range, int row, bool made, Error *err) {
-  int kept = row % s->sizes.max_logit_rows, more = range.n_tokens - row;
-  if (more > s->sizes.max_logit_rows) more = s->sizes.max_logit_rows;
-  range.first_logit = row, range.n_logit_rows = more;
-  if (kept == 0 && !made) TRY(s->backend->run[OP_LOGITS](s->state, range, s->text.config->n_layers, err));
-  s->text.logits_row = kept;
-  return s->backend->read_logits(s->state, kept, s->logits, err);
-}
-
-Status session_evaluate_begin(Session *s, const int32_t *ids, int n, Error *err) {
-  TRY(check_ids(s, ids, n, err));
-  session_keep(s, 0);
-  s->text.long_rope ^= timeline_changes_rope(&s->text, n);
-  sampler_forget(s->text.sampler);
-  return STATUS_OK;
-}
-
-Status session_evaluate_step(Session *s, const int32_t *ids, int n, LogitsSink sink, void *user, Error *err) {
-  int first = s->text.n_past, left = n - first, size = left < s->sizes.max_chunk ? left : s->sizes.max_chunk;
-  const TokenRange range = {.pos = first, .n_tokens = size, .long_rope = s->text.long_rope};
-  const bool at_once = size <= s->sizes.max_logit_rows; /* the step makes all logits, as in generation */
-  TRY(step(s, ids + first, size, at_once ? size : 0, at_once, err));
-  timeline_count(&s->text, first, false);
-  for (int row = 0; row < size; row++) {
-    TRY(row_logits(s, range, row, at_once, err));
-    TRY(sink(user, first + row, s->logits, err));
+/* Appends ids[0 .. n), at most a chunk, in one step, and calls sink(row, logits) for each row. at_once: the
+ * step makes the logits of all rows, as in generation. Else OP_LOGITS makes them for max_logit_rows rows at a
+ * time. */
+static Status step_rows(Session *s, const int32_t *ids, int n, bool at_once, LogitsSink sink, void *user,
+                        Error *err) {
+  TokenRange range = {.pos = s->text.n_past, .n_tokens = n, .long_rope = s->text.long_rope};
+  const int most = s->sizes.max_logit_rows;
+  TRY(step(s, ids, n, at_once ? n : 0, at_once, err));
+  for (int row = 0; row < n; row++) {
+    range.first_logit = row, range.n_logit_rows = n - row < most ? n - row : most;
+    if (row % most == 0 && !at_once)
+      TRY(s->backend->run[OP_LOGITS](s->state, range, s->text.config->n_layers, err));
+    s->text.logits_row = row % most;
+    TRY(s->backend->read_logits(s->state, s->text.logits_row, s->logits, err));
+    TRY(sink(user, range.pos + row, s->logits, err));
   }
   return STATUS_OK;
 }
 
+Status session_evaluate_step(Session *s, const int32_t *ids, int n, LogitsSink sink, void *user, Error *err) {
+  const int first = s->text.n_past, size = next_chunk(s, n - first);
+  const Status status = step_rows(s, ids + first, size, size <= s->sizes.max_logit_rows, sink, user, err);
+  timeline_count(&s->text, first, false);
+  return status;
+}
+
 Status session_evaluate(Session *s, const int32_t *ids, int n, LogitsSink sink, void *user, Error *err) {
-  TRY(session_evaluate_begin(s, ids, n, err));
+  TRY(session_rewind(s, ids, n, err));
+  session_keep(s, 0);
   while (s->text.n_past < n) TRY(session_evaluate_step(s, ids, n, sink, user, err));
   return STATUS_OK;
 }
@@ -409,15 +396,17 @@ static Status need_logits(const Session *s, Error *err) {
   return error_set(err, STATUS_FAILED, "the session has no logits: nothing was prefilled, or it was stopped");
 }
 
-/* Appends ids[0..n) in one step; log_p[i]: the log-probability of scored[i] after ids[i]. */
-static Status score_step(Session *s, const int32_t *ids, const int32_t *scored, int n, double *log_p,
-                         Error *err) {
-  TokenRange range = {.pos = s->text.n_past, .n_tokens = n, .long_rope = s->text.long_rope};
-  TRY(step(s, ids, n, 0, false, err));
-  for (int row = 0; row < n; row++) {
-    TRY(row_logits(s, range, row, false, err));
-    log_p[row] = log_probability(s->logits, s->text.config->vocab_size, scored[row]);
-  }
+/* The continuation ids[0 ..) at position `first`, whose scores are log_p. */
+typedef struct {
+  int vocab_size, first;
+  const int32_t *ids;
+  double *log_p;
+} Scored;
+
+static Status take_score(void *user, int row, const float *logits, Error *err) {
+  const Scored *scored = user;
+  const int next = row + 1 - scored->first;
+  scored->log_p[next] = log_probability(logits, scored->vocab_size, scored->ids[next]);
   return STATUS_OK;
 }
 
@@ -429,16 +418,16 @@ Status session_score(Session *s, const int32_t *ids, int n, double *log_p, Error
                      s->text.n_ctx);
   TRY(recompute_rope(s, before + n - 1, err));
   if (!s->has_last) TRY(session_logits(s, s->last, err));
-  log_p[0] = log_probability(s->last, s->text.config->vocab_size, ids[0]);
+  Scored scored = {s->text.config->vocab_size, before, ids, log_p};
+  TRY(take_score(&scored, before - 1, s->last, err));
   if (s->kept.n_slots && n > 1) {
     TRY(settle(s, err));
     TRY(keep_state(s, before, true, err));
   }
   Status status = STATUS_OK;
-  for (int done = 0; done < n - 1 && status == STATUS_OK;) {
-    int left = n - 1 - done, size = left < s->sizes.max_chunk ? left : s->sizes.max_chunk;
-    status = score_step(s, ids + done, ids + done + 1, size, log_p + done + 1, err);
-    done += size;
+  for (int done = 0, size; done < n - 1 && status == STATUS_OK; done += size) {
+    size = next_chunk(s, n - 1 - done);
+    status = step_rows(s, ids + done, size, false, take_score, &scored, err);
   }
   session_keep(s, before);
   s->has_last = true;

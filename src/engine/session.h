@@ -59,16 +59,15 @@ typedef bool (*SessionProgress)(void *user, int done, int total);
 /* Makes the session hold exactly ids[0..n), with the logits of the last one. Keeps the common prefix, forgets
  * the rest, and prefills what is missing in chunks, at least the last token. STATUS_USAGE unless 0 < n <=
  * n_ctx and all ids are in [0, vocab_size). */
-Status session_sync(Session *session, const int32_t *ids, int n, SessionProgress progress, void *user,
-                    Error *err);
+Status session_sync(Session *session, const int32_t *ids, int n, Error *err);
 
 /* session_sync() step by step: after session_rewind(ids, n), computes the next chunk of ids[0..n). PRECOND
  * n_past < n */
 Status session_prefill(Session *session, const int32_t *ids, int n, Error *err);
 
-/* Sets the progress callback (or NULL) of calls that compute tokens again. session_decode(),
- * session_decode_held() and session_score() prefill the whole text if its new length needs LongRoPE's other
- * factors. After session_keep() these three, session_prefill() and session_decode_async() compute again what
+/* Sets the progress callback (or NULL) of session_sync() and of calls that compute tokens again.
+ * session_decode(), session_decode_held() and session_score() prefill the whole text if its new length needs
+ * LongRoPE's other factors. After session_keep() these three, session_prefill() and session_decode_async() compute again what
  * follows the last kept recurrent state. After an interruption the session may hold fewer tokens. */
 void session_watch(Session *session, SessionProgress progress, void *user);
 
@@ -102,9 +101,8 @@ typedef Status (*LogitsSink)(void *user, int row, const float *logits, Error *er
 /* Computes ids[0..n) on an empty timeline and calls sink(row, logits[vocab_size]) for each of rows 0 .. n-1
  * in order. For eval. */
 Status session_evaluate(Session *session, const int32_t *ids, int n, LogitsSink sink, void *user, Error *err);
-/* session_evaluate() step by step: after session_evaluate_begin(), each call computes one step of ids[0..n).
- * PRECOND of session_evaluate_step(): n_past < n */
-Status session_evaluate_begin(Session *session, const int32_t *ids, int n, Error *err);
+/* session_evaluate() step by step: after session_rewind(ids, n) and session_keep(0), each call computes one
+ * step of ids[0..n). PRECOND n_past < n */
 Status session_evaluate_step(Session *session, const int32_t *ids, int n, LogitsSink sink, void *user,
                              Error *err);
 

@@ -80,7 +80,7 @@ static GuessCounts answer(const Target *t, const int32_t *prompt, Drafter *draft
                                   .n_guesses = drafter ? MOST_GUESSES : 0,
                                   .guess_always = true};
   if (session_open(&cpu_backend, t->loaded, t->model, &options, &session, &err)) fail_msg("%s", err.text);
-  if (session_sync(session, prompt, N_PROMPT, NULL, NULL, &err)) fail_msg("%s", err.text);
+  if (session_sync(session, prompt, N_PROMPT, &err)) fail_msg("%s", err.text);
   const GenerateOptions generate_options = {.max_tokens = N_ANSWER};
   if (generate(session, &generate_options, hear, &ids, &result, &err)) fail_msg("%s", err.text);
   session_close(session);

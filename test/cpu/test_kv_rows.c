@@ -33,7 +33,7 @@ static Session *open_session(const World *world, int n_ctx, int chunk) {
 
 static void sync_ok(Session *session, const int32_t *ids, int n) {
   Error err = {{0}};
-  if (session_sync(session, ids, n, NULL, NULL, &err)) fail_msg("%s", err.text);
+  if (session_sync(session, ids, n, &err)) fail_msg("%s", err.text);
 }
 
 typedef struct {

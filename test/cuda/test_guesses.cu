@@ -113,7 +113,7 @@ static std::vector<int32_t> answer(const Target &t, const int32_t *prompt, Draft
   GenerateOptions options = {};
   options.max_tokens = t.n_answer;
   Session *session = open_session(t, drafter, n_guesses, always);
-  MUST(session_sync(session, prompt, N_PROMPT, NULL, NULL, &error));
+  MUST(session_sync(session, prompt, N_PROMPT, &error));
   MUST(generate(session, &options, hear, &ids, &result, &error));
   session_close(session);
   counts->n_steps += result.guesses.n_steps;
@@ -128,7 +128,7 @@ static std::vector<float> logits_after(const Target &t, const int32_t *prompt,
   text.insert(text.end(), ids.begin(), ids.begin() + (long)n);
   std::vector<float> logits(t.model->config.vocab_size);
   Session *session = open_session(t, NULL, 0, false);
-  MUST(session_sync(session, text.data(), (int)text.size(), NULL, NULL, &error));
+  MUST(session_sync(session, text.data(), (int)text.size(), &error));
   MUST(session_logits(session, logits.data(), &error));
   session_close(session);
   return logits;

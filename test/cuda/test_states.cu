@@ -72,13 +72,13 @@ static void run(const char *path, int cycles) {
   size_t before = 0;
   bool alike = true, alike_behind = true;
   for (int cycle = 0; cycle <= cycles; cycle++) {
-    MUST(session_sync(session, ids, 30, nullptr, nullptr, &error)); /* /undo: back to the first prompt */
+    MUST(session_sync(session, ids, 30, &error)); /* /undo: back to the first prompt */
     const std::vector<float> prompt = logits_of(session, n);
     for (int i = 0; i < 2; i++) MUST(session_decode(session, ids[30 + i], &error));
-    MUST(session_sync(session, ids, 40, nullptr, nullptr, &error));
+    MUST(session_sync(session, ids, 40, &error));
     const std::vector<float> made = logits_of(session, n);
     MUST(session_decode(session, ids[50 + cycle % 9], &error));
-    MUST(session_sync(session, ids, 40, nullptr, nullptr, &error)); /* /regen */
+    MUST(session_sync(session, ids, 40, &error)); /* /regen */
     const std::vector<float> turn = logits_of(session, n);
     if (cycle == 0) first = prompt, second = turn, before = free_memory();
     alike = alike && prompt == first;
@@ -91,7 +91,7 @@ static void run(const char *path, int cycles) {
   MUST(session_open(backend, loaded, model, &sizes, &other, &error));
   bring(session, other, ids, 39);
   expect(session_common(other, ids, 40) == 39, "39 tokens are not there", path);
-  MUST(session_sync(other, ids, 40, nullptr, nullptr, &error));
+  MUST(session_sync(other, ids, 40, &error));
   expect(logits_of(other, n) == second, "another session's logits differ", path);
   session_close(other);
   session_close(session);

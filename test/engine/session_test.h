@@ -84,7 +84,7 @@ static inline void assert_holds(Session *session, const int32_t *ids, int n) {
 
 static inline void sync_ok(Session *session, const int32_t *ids, int n) {
   Error err = {{0}};
-  if (session_sync(session, ids, n, NULL, NULL, &err) != STATUS_OK) fail_msg("%s", err.text);
+  if (session_sync(session, ids, n, &err) != STATUS_OK) fail_msg("%s", err.text);
 }
 
 static inline Session *open_long(SessionOptions options) {

@@ -68,7 +68,7 @@ static Session *open_prompt(const Backend *backend, const Model *of, const Sampl
   Session *session;
   const SessionOptions sizes = {.n_ctx = N_CTX, .sampler = *settings};
   assert_int_equal(session_open(backend, &loaded, of, &sizes, &session, NULL), STATUS_OK);
-  assert_int_equal(session_sync(session, prompt, N_PROMPT, NULL, NULL, NULL), STATUS_OK);
+  assert_int_equal(session_sync(session, prompt, N_PROMPT, NULL), STATUS_OK);
   return session;
 }
 
@@ -220,7 +220,7 @@ TEST(masks_hold_for_the_very_next_token) {
       sampler_close(sampler);
       int32_t free_id; /* afterwards the session is free again */
       make_prompt(prompt);
-      assert_int_equal(session_sync(session, prompt, N_PROMPT, NULL, NULL, NULL), STATUS_OK);
+      assert_int_equal(session_sync(session, prompt, N_PROMPT, NULL), STATUS_OK);
       assert_int_equal(session_sample(session, &free_id, NULL), STATUS_OK);
       session_close(session);
     }
@@ -262,7 +262,7 @@ TEST(any_end_token_ends_and_is_not_handed_out) {
         if (n_before == 0) {
           int32_t prompt[N_PROMPT];
           make_prompt(prompt);
-          assert_int_equal(session_sync(session, prompt, N_PROMPT, NULL, NULL, NULL), STATUS_OK);
+          assert_int_equal(session_sync(session, prompt, N_PROMPT, NULL), STATUS_OK);
         }
         Heard heard = {.plan = &endless};
         GenerateResult result;

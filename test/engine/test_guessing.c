@@ -111,7 +111,7 @@ static Run answer(const Case *c, const int32_t *prompt, int n, Drafter *drafter,
                                   .n_guesses = drafter ? 6 : 0,
                                   .guess_always = always};
   if (session_open(c->backend, &loaded, c->model, &options, &session, &err)) fail_msg("%s", err.text);
-  assert_int_equal(session_sync(session, prompt, n, NULL, NULL, NULL), STATUS_OK);
+  assert_int_equal(session_sync(session, prompt, n, NULL), STATUS_OK);
   const int before = fake.n_steps;
   const GenerateOptions generate_options = {
       .max_tokens = ANSWER - n % 7, .allow = c->masks ? allow : NULL, .score = c->scores ? score : NULL};

@@ -197,13 +197,13 @@ TEST(failures_of_states_are_told_and_harm_nothing) {
   Session *session = open_hybrid((SessionOptions){.chunk = 16}, 4);
   make_ids(ids, 60, 1);
   fake.no_saving = true;
-  assert_int_equal(session_sync(session, ids, 60, NULL, NULL, &err), STATUS_FAILED);
+  assert_int_equal(session_sync(session, ids, 60, &err), STATUS_FAILED);
   assert_string_equal(err.text, "the device is gone");
   fake.no_saving = false;
   assert_int_equal(computed(session, ids, 60), 1); /* 59 were there when saving failed */
   decode_ok(session, 5, ids, 60);
   fake.no_restoring = true;
-  assert_int_equal(session_sync(session, ids, 60, NULL, NULL, &err), STATUS_FAILED);
+  assert_int_equal(session_sync(session, ids, 60, &err), STATUS_FAILED);
   fake.no_restoring = false;
   assert_int_equal(computed(session, ids, 60), 1);
   fake.fail_at = fake.n_steps + 1; /* a step that changed the state of some layers */

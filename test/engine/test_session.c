@@ -84,7 +84,7 @@ static void restored_keys_are_not_computed_again(void **state) {
     const int n_kept = n_held > 20 ? n_held : 20;
     assert_int_equal(session_view(session).text->n_past, n_kept);
     fake.n_tokens = 0;
-    assert_int_equal(session_sync(session, ids, 60, NULL, NULL, &err), STATUS_OK);
+    assert_int_equal(session_sync(session, ids, 60, &err), STATUS_OK);
     assert_int_equal(fake.n_tokens, n_kept < 60 ? 60 - n_kept : 1);
     session_close(session);
   }
@@ -148,7 +148,8 @@ static void an_interrupted_prefill_can_go_on(void **state) {
   Session *session = open_session((SessionOptions){.chunk = 10});
   Watcher watcher = {.stop_at = 4};
   Error err;
-  assert_int_equal(session_sync(session, ids, 100, watch, &watcher, &err), STATUS_INTERRUPTED);
+  session_watch(session, watch, &watcher);
+  assert_int_equal(session_sync(session, ids, 100, &err), STATUS_INTERRUPTED);
   assert_int_equal(session_view(session).text->n_past, 30);
   assert_memory_equal(session_view(session).text->ids, ids, 30 * sizeof *ids);
   int32_t id;
@@ -156,7 +157,7 @@ static void an_interrupted_prefill_can_go_on(void **state) {
 
   watcher = (Watcher){.stop_at = -1};
   fake.n_tokens = 0;
-  assert_int_equal(session_sync(session, ids, 100, watch, &watcher, &err), STATUS_OK);
+  assert_int_equal(session_sync(session, ids, 100, &err), STATUS_OK);
   assert_int_equal(fake.n_tokens, 70);
   assert_int_equal(watcher.last_done, 100);
   assert_int_equal(watcher.total, 100);
@@ -170,7 +171,7 @@ static void a_failed_step_leaves_what_was_there(void **state) {
   Session *session = open_session((SessionOptions){.chunk = 10});
   fake.fail_at = 3;
   Error err;
-  assert_int_equal(session_sync(session, ids, 100, NULL, NULL, &err), STATUS_FAILED);
+  assert_int_equal(session_sync(session, ids, 100, &err), STATUS_FAILED);
   assert_string_equal(err.text, "the device is gone");
   assert_int_equal(session_view(session).text->n_past, 20);
   fake.fail_at = 0;
@@ -188,15 +189,15 @@ static void ids_and_lengths_are_checked(void **state) {
   Session *session = open_session((SessionOptions){.n_ctx = 50});
   assert_int_equal(session_view(session).text->n_ctx, 50);
   Error err;
-  assert_int_equal(session_sync(session, ids, 0, NULL, NULL, &err), STATUS_USAGE);
-  assert_int_equal(session_sync(session, ids, 51, NULL, NULL, &err), STATUS_USAGE);
+  assert_int_equal(session_sync(session, ids, 0, &err), STATUS_USAGE);
+  assert_int_equal(session_sync(session, ids, 51, &err), STATUS_USAGE);
   sync_ok(session, ids, 50);
   assert_int_equal(session_decode(session, 1, &err), STATUS_USAGE); /* full */
   assert_holds(session, ids, 50);
   const int32_t bad[] = {-1, FAKE_VOCAB, INT32_MAX};
   for (int i = 0; i < 3; i++) {
     ids[7] = bad[i];
-    assert_int_equal(session_sync(session, ids, 20, NULL, NULL, &err), STATUS_USAGE);
+    assert_int_equal(session_sync(session, ids, 20, &err), STATUS_USAGE);
     assert_non_null(strstr(err.text, "token 7"));
     assert_int_equal(session_decode(session, bad[i], &err), STATUS_USAGE);
   }
@@ -476,9 +477,9 @@ static void what_is_computed_again_can_be_stopped(void **state) {
   assert_int_equal(session_decode(session, ids[SHORT_TEXT], &err), STATUS_INTERRUPTED);
   assert_true(w.n_calls == 3 && w.last == 8);
   assert_int_equal(session_view(session).text->n_past, 8);
+  w = (WatchAgain){.stop_at = -1};
   sync_ok(session, ids, SHORT_TEXT);
   assert_holds_long(session, ids, SHORT_TEXT);
-  w = (WatchAgain){.stop_at = -1};
   assert_int_equal(session_decode(session, ids[SHORT_TEXT], &err), STATUS_OK);
   assert_int_equal(w.last, SHORT_TEXT);
   assert_holds_long(session, ids, SHORT_TEXT + 1);
@@ -653,9 +654,9 @@ static void held_tokens_are_those_of_an_answer(void **state) {
   }
   session_limit(session, FAKE_POSITIONS + 1); /* no more than it has */
   assert_int_equal(session_view(session).text->n_ctx, FAKE_POSITIONS);
-  assert_int_equal(session_sync(session, ids, N_CTX + 1, NULL, NULL, &err), STATUS_OK);
+  assert_int_equal(session_sync(session, ids, N_CTX + 1, &err), STATUS_OK);
   session_limit(session, N_CTX);
-  assert_int_equal(session_sync(session, ids, N_CTX + 1, NULL, NULL, &err), STATUS_USAGE);
+  assert_int_equal(session_sync(session, ids, N_CTX + 1, &err), STATUS_USAGE);
   session_close(session);
 }
 

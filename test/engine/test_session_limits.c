@@ -84,7 +84,7 @@ TEST(lengths_and_ids_out_of_range_are_named) {
   make_ids(ids, 60, 5);
   Session *session = open_session((SessionOptions){.n_ctx = 50});
   sync_ok(session, ids, 20);
-  assert_int_equal(session_sync(session, ids, 51, NULL, NULL, &err), STATUS_USAGE);
+  assert_int_equal(session_sync(session, ids, 51, &err), STATUS_USAGE);
   assert_string_equal(err.text, "51 tokens, expected 1 to the context of 50");
   assert_int_equal(session_evaluate(session, ids, 0, NULL, NULL, &err), STATUS_USAGE);
   assert_string_equal(err.text, "0 tokens, expected 1 to the context of 50");
@@ -94,7 +94,7 @@ TEST(lengths_and_ids_out_of_range_are_named) {
   ids[0] = ids[59] = FAKE_VOCAB - 1;
   assert_int_equal(session_decode(session, ids[0], &err), STATUS_OK);
   ids[9] = FAKE_VOCAB;
-  assert_int_equal(session_sync(session, ids, 10, NULL, NULL, &err), STATUS_USAGE);
+  assert_int_equal(session_sync(session, ids, 10, &err), STATUS_USAGE);
   assert_string_equal(err.text, "token 9 has id 97, expected 0 to 96");
   ids[9] = -1;
   assert_int_equal(session_evaluate(session, ids, 10, NULL, NULL, &err), STATUS_USAGE);
@@ -116,7 +116,8 @@ TEST(the_last_call_of_progress_stops_nothing) {
   int n_calls = 0;
   make_ids(ids, 30, 2);
   Session *session = open_session((SessionOptions){.chunk = 10});
-  assert_int_equal(session_sync(session, ids, 30, refuse_the_last, &n_calls, NULL), STATUS_OK);
+  session_watch(session, refuse_the_last, &n_calls);
+  assert_int_equal(session_sync(session, ids, 30, NULL), STATUS_OK);
   assert_int_equal(n_calls, 4);
   assert_holds(session, ids, 30);
   session_close(session);
@@ -264,7 +265,7 @@ TEST(a_prefill_waits_for_the_device) {
   sync_ok(session, ids, 30);
   assert_int_equal(fake.n_drained, 1);
   fake.no_draining = true;
-  assert_int_equal(session_sync(session, ids, 20, NULL, NULL, &err), STATUS_FAILED);
+  assert_int_equal(session_sync(session, ids, 20, &err), STATUS_FAILED);
   assert_string_equal(err.text, "the device is gone");
   assert_int_equal(session_drain(session, NULL), STATUS_FAILED);
   session_close(session);

@@ -123,7 +123,9 @@ static void call_interrupted(Record *r) {
   Stop s = {.stop_at = (int)number(r, (uint32_t)n + 1), .total = n};
   int done = common;
   while (done < s.stop_at && done < n) done = done + r->chunk < n ? done + r->chunk : n;
-  const Status status = session_sync(r->session, ids, n, stop, &s, NULL);
+  session_watch(r->session, stop, &s);
+  const Status status = session_sync(r->session, ids, n, NULL);
+  session_watch(r->session, NULL, NULL);
   if (is_recurrent(r)) done = s.last; /* chunks end where a state is kept, too */
   assert_true(done == n || done >= s.stop_at);
   assert_int_equal(status, done < n ? STATUS_INTERRUPTED : STATUS_OK);

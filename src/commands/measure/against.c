@@ -74,7 +74,9 @@ Status against_begin(Against *a, const int32_t *ids, int n, Error *err) {
   a->ids = ids;
   a->n = n;
   a->first = a->n_rows = 0;
-  return session_evaluate_begin(a->second.session, ids, n, err);
+  TRY(session_rewind(a->second.session, ids, n, err));
+  session_keep(a->second.session, 0);
+  return STATUS_OK;
 }
 
 /* Keeps a row of the second model's logits. */

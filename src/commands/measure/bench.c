@@ -70,10 +70,6 @@ static bool go_on(void *user, int done, int total) {
   return !*((const Bench *)user)->subject.interrupted;
 }
 
-static Status make_session_hold(Bench *bench, int n, Error *err) {
-  return session_sync(bench->session, bench->ids, n, go_on, bench, err);
-}
-
 static Status take_token(void *user, int32_t id, TokenReply *reply, Error *err) {
   return STATUS_OK;
 }
@@ -88,10 +84,10 @@ static int tokens_before(const Test *test) {
 static Status run_once(Bench *bench, const Test *test, unsigned salt, double *ms, Error *err) {
   const int before = tokens_before(test);
   fill_ids(bench, bench->ids + test->depth, test->n, salt);
-  if (before) TRY(make_session_hold(bench, before, err));
+  if (before) TRY(session_sync(bench->session, bench->ids, before, err));
   if (!test->decode) {
     double start = clock_ms();
-    TRY(make_session_hold(bench, before + test->n, err));
+    TRY(session_sync(bench->session, bench->ids, before + test->n, err));
     *ms = clock_ms() - start;
     return STATUS_OK;
   }
@@ -334,7 +330,7 @@ static Status time_first_token(Bench *bench, Error *err) {
   fill_ids(bench, bench->ids, bench->n_first, 0);
   int32_t id;
   bench_say(&bench->subject, "the first token, after %d of a prompt", bench->n_first);
-  TRY(make_session_hold(bench, bench->n_first, err));
+  TRY(session_sync(bench->session, bench->ids, bench->n_first, err));
   TRY(session_sample(bench->session, &id, err));
   bench->first_token_ms = clock_ms() - bench->start_ms;
   bench_say(&bench->subject, NULL);
@@ -372,7 +368,9 @@ static Status load(Bench *bench, const SessionOptions *session, Error *err) {
   TRY(memory_taken(bench, &bench->taken_before, err));
   TRY(device_check_memory(&bench->device, bench->model, &sizes, err));
   TRY(load_weights(bench, err));
-  return session_open(backend, bench->device.loaded, bench->model, session, &bench->session, err);
+  TRY(session_open(backend, bench->device.loaded, bench->model, session, &bench->session, err));
+  session_watch(bench->session, go_on, bench);
+  return STATUS_OK;
 }
 
 /* Multiplies the machine's rates by the number of GPUs that share the model. Prints the all-reduce's time if

@@ -59,7 +59,7 @@ static Status run_once(Run *run, Rates *sum, Error *err) {
   session_keep(run->session, 0);
   session_take_guesses(run->session);
   run->random = 1;
-  TRY(session_sync(run->session, run->ids, n_before, NULL, NULL, err));
+  TRY(session_sync(run->session, run->ids, n_before, err));
   TRY(next_token(run, &id, err));
   const double start = clock_ms();
   for (int i = 0; i < run->n; i++) {

@@ -11,7 +11,7 @@ typedef struct {
 static Status propose(void *self, const DraftText *text, int most, Guesses *guesses, Error *err) {
   const ModelDrafter *d = self;
   if (text->n > session_view(d->session).text->n_ctx) return STATUS_OK;
-  TRY(session_sync(d->session, text->ids, text->n, NULL, NULL, err));
+  TRY(session_sync(d->session, text->ids, text->n, err));
   TRY(sampler_set(session_sampler(d->session), sampler_settings(text->sampler), err));
   sampler_set_draws(session_sampler(d->session), sampler_draws(text->sampler));
   for (;;) {

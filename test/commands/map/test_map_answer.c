@@ -103,7 +103,7 @@ TEST(what_the_records_before_have_computed_is_not_used_on_another_device) {
   assert_string_equal(answer(0, records[0]), first);
   int32_t others[20]; /* another text, as long: nothing of it stays */
   for (int i = 0; i < 20; i++) others[i] = 300 + i;
-  assert_int_equal(session_sync(engine_session(assistant.engine), others, 20, NULL, NULL, NULL), STATUS_OK);
+  assert_int_equal(session_sync(engine_session(assistant.engine), others, 20, NULL), STATUS_OK);
   assert_string_equal(answer(0, records[0]), first);
   end();
   begin("{} went", true, true); /* nothing but what stands before every text */

@@ -246,7 +246,7 @@ static void answer(const Pair *p, Work *w, int at, Drafter *drafter, int32_t ids
                                   .guess_always = true};
   const GenerateOptions generate_options = {.max_tokens = N_ANSWER};
   must(session_open(&cpu_backend, p->loaded, p->target, &options, &session, &err), &err);
-  must(session_sync(session, w->prompts[at], N_PROMPT, NULL, NULL, &err), &err);
+  must(session_sync(session, w->prompts[at], N_PROMPT, &err), &err);
   must(generate(session, &generate_options, hear, &ids, &result, &err), &err);
   assert_true(!drafter || result.guesses.n_guessed > 0 || p->kind->who == TEXT);
   w->n_guessed += result.guesses.n_guessed;
@@ -412,13 +412,13 @@ static double draw(Pair *p, bool wrong_rule, long *n_kept) {
     int32_t ids[N_LONG_CTX]; /* 7, 30 and each of some tokens */
     for (int i = 0; i < N_LONG; i++) ids[i] = (int32_t[]){7, 30, i / 4, 41}[i % 4];
     must(sampler_set(session_sampler(session), &sampler, &err), &err);
-    must(session_sync(session, ids, N_LONG, NULL, NULL, &err), &err);
+    must(session_sync(session, ids, N_LONG, &err), &err);
     for (int i = N_LONG; i < N_LONG + N_DRAWN; i++, n++) {
       const int32_t *guesses;
       const float *logits;
       must(session_sample(session, &ids[i], &err), &err);
       if (wrong_rule && session_guessed(session, &guesses) > 0) ids[i] = guesses[0];
-      must(session_sync(plain, ids, i, NULL, NULL, &err), &err);
+      must(session_sync(plain, ids, i, &err), &err);
       must(session_last_logits(plain, &logits, &err), &err);
       const int bin = (int)(place_of(logits, p->vocab_size, ids[i], &seed) * BINS);
       counts[bin < BINS ? bin : BINS - 1]++;

@@ -155,7 +155,7 @@ static GuessCounts answer(Pair *pair, Drafter *drafter, double temperature, int3
   Session *session;
   Error err = {{0}};
   must(session_open(&cpu_backend, pair->loaded, pair->target, &options, &session, &err), &err);
-  must(session_sync(session, ids, PROMPT, NULL, NULL, &err), &err);
+  must(session_sync(session, ids, PROMPT, &err), &err);
   for (int n = PROMPT; n < TEXT; n++) {
     must(session_sample(session, &ids[n], &err), &err);
     assert_true(session_hold(session, ids[n]));

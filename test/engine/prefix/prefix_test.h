@@ -82,7 +82,7 @@ static inline int answer(const char *key, const int32_t *ids, int n) {
   PrefixReport report;
   assert_int_equal(prefix_store_restore(store, session, ids, n, &report, NULL), STATUS_OK);
   assert_int_equal(session_common(session, ids, n), report.n_tokens);
-  assert_int_equal(session_sync(session, ids, n, NULL, NULL, NULL), STATUS_OK);
+  assert_int_equal(session_sync(session, ids, n, NULL), STATUS_OK);
   assert_int_equal(fake.n_tokens, n - report.n_tokens);
   assert_holds(session, ids, n);
   session_close(session);
@@ -94,7 +94,7 @@ static inline PrefixReport keep(const char *key, uint64_t limit, const int32_t *
   PrefixStore *store = open_store(key, limit);
   Session *session = open_session(CONTEXT, 1);
   PrefixReport report;
-  assert_int_equal(session_sync(session, ids, n, NULL, NULL, NULL), STATUS_OK);
+  assert_int_equal(session_sync(session, ids, n, NULL), STATUS_OK);
   Error err = {{0}};
   if (prefix_store_save(store, session, n, &report, &err)) fail_msg("%s", err.text);
   session_close(session);

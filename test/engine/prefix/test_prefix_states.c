@@ -32,7 +32,7 @@ static int answer_and_keep(const int32_t *ids, int n, PrefixReport *kept) {
   PrefixStore *store = open_store("k", UINT64_MAX);
   Session *session = open_session(CONTEXT, 1);
   const int n_tokens = restore(store, session, ids, n).n_tokens;
-  assert_int_equal(session_sync(session, ids, n, NULL, NULL, NULL), STATUS_OK);
+  assert_int_equal(session_sync(session, ids, n, NULL), STATUS_OK);
   assert_int_equal(fake.n_tokens, n - n_tokens);
   assert_holds(session, ids, n);
   *kept = save(store, session, n);
@@ -116,7 +116,7 @@ TEST_WITH(make_hybrid, remove_own_directory, states_between_turns_are_kept_where
  * that the store gave. */
 static int restore_over(PrefixStore *store, Session *session, const int32_t *ids, int n) {
   const int n_restored = restore(store, session, ids, n).n_tokens;
-  assert_int_equal(session_sync(session, ids, n, NULL, NULL, NULL), STATUS_OK);
+  assert_int_equal(session_sync(session, ids, n, NULL), STATUS_OK);
   assert_holds(session, ids, n);
   return n_restored;
 }
@@ -129,7 +129,7 @@ TEST_WITH(make_hybrid, remove_own_directory, a_session_goes_on_from_the_nearest_
   keep("k", UINT64_MAX, ids, TEXT);
   PrefixStore *store = open_store("k", UINT64_MAX);
   Session *session = open_session(CONTEXT, 1);
-  assert_int_equal(session_sync(session, other, 900, NULL, NULL, NULL), STATUS_OK);
+  assert_int_equal(session_sync(session, other, 900, NULL), STATUS_OK);
   assert_int_equal(restore_over(store, session, ids, TEXT), STATE - 256);
   const PrefixReport nothing = restore(store, session, ids, TEXT); /* the session has it all */
   assert_true(nothing.n_tokens == 0 && nothing.n_files == 0);
@@ -147,7 +147,7 @@ TEST_WITH(make_hybrid, remove_own_directory, a_forgotten_state_is_not_taken_for_
   unlink(path_of_file(512, true));
   PrefixStore *store = open_store("k", UINT64_MAX);
   Session *session = open_session(CONTEXT, 1);
-  assert_int_equal(session_sync(session, other, 100, NULL, NULL, NULL), STATUS_OK);
+  assert_int_equal(session_sync(session, other, 100, NULL), STATUS_OK);
   assert_int_equal(restore_over(store, session, ids, TEXT), 0);
   session_close(session);
   prefix_store_close(store);
@@ -258,11 +258,11 @@ TEST_WITH(make_hybrid, remove_own_directory, a_failing_device_leaves_the_session
   keep("k", UINT64_MAX, ids, TEXT);
   PrefixStore *store = open_store("k", UINT64_MAX);
   Session *session = open_session(CONTEXT, 1);
-  assert_int_equal(session_sync(session, ids, 100, NULL, NULL, NULL), STATUS_OK);
+  assert_int_equal(session_sync(session, ids, 100, NULL), STATUS_OK);
   fake.no_state_writes = true;
   assert_int_equal(prefix_store_restore(store, session, ids, TEXT, &report, &err), STATUS_FAILED);
   assert_string_equal(err.text, "the device is gone");
-  assert_int_equal(session_sync(session, ids, TEXT, NULL, NULL, NULL), STATUS_OK);
+  assert_int_equal(session_sync(session, ids, TEXT, NULL), STATUS_OK);
   assert_holds(session, ids, TEXT);
   assert_int_equal(n_states(), 1); /* the file is not to blame */
   session_close(session);

@@ -23,7 +23,7 @@ static void live(int salt, uint64_t limit) {
     Session *session = open_session(CONTEXT, 1);
     PrefixReport report;
     assert_int_equal(prefix_store_restore(store, session, ids, 600, &report, NULL), STATUS_OK);
-    assert_int_equal(session_sync(session, ids, 600, NULL, NULL, NULL), STATUS_OK);
+    assert_int_equal(session_sync(session, ids, 600, NULL), STATUS_OK);
     assert_holds(session, ids, 600);
     assert_int_equal(prefix_store_save(store, session, 600, &report, NULL), STATUS_OK);
     assert_int_equal(notes.count, 0); /* no reader ever sees half a file */
@@ -123,18 +123,18 @@ TEST_IN_DIRECTORY(a_session_goes_on_from_what_it_holds) {
   PrefixStore *store = open_store("k", UINT64_MAX);
   Session *session = open_session(CONTEXT, 1);
   PrefixReport report;
-  assert_int_equal(session_sync(session, other, 900, NULL, NULL, NULL), STATUS_OK);
+  assert_int_equal(session_sync(session, other, 900, NULL), STATUS_OK);
   assert_int_equal(prefix_store_restore(store, session, ids, 1000, &report, NULL), STATUS_OK);
   assert_int_equal(report.n_tokens, 699); /* 300 were there */
   assert_int_equal(report.n_files, 3);    /* of 4: the first block was whole */
-  assert_int_equal(session_sync(session, ids, 1000, NULL, NULL, NULL), STATUS_OK);
+  assert_int_equal(session_sync(session, ids, 1000, NULL), STATUS_OK);
   assert_holds(session, ids, 1000);
   /* Nothing in the store is of use: what the session holds stays. */
-  assert_int_equal(session_sync(session, other, 900, NULL, NULL, NULL), STATUS_OK);
+  assert_int_equal(session_sync(session, other, 900, NULL), STATUS_OK);
   assert_int_equal(prefix_store_restore(store, session, other, 900, &report, NULL), STATUS_OK);
   assert_int_equal(report.n_tokens, 0);
   assert_int_equal(session_view(session).text->n_past, 899);
-  assert_int_equal(session_sync(session, other, 900, NULL, NULL, NULL), STATUS_OK);
+  assert_int_equal(session_sync(session, other, 900, NULL), STATUS_OK);
   assert_holds(session, other, 900);
   session_close(session);
   prefix_store_close(store);
@@ -150,7 +150,7 @@ TEST_IN_DIRECTORY(few_more_tokens_are_not_read) {
     PrefixStore *store = open_store("k", UINT64_MAX);
     Session *session = open_session(CONTEXT, 1);
     PrefixReport report;
-    assert_int_equal(session_sync(session, ids, 301, NULL, NULL, NULL), STATUS_OK);
+    assert_int_equal(session_sync(session, ids, 301, NULL), STATUS_OK);
     assert_int_equal(prefix_store_restore(store, session, ids, 900, &report, NULL), STATUS_OK);
     assert_int_equal(report.n_tokens, more < PREFIX_MIN_USE ? 0 : more);
     session_close(session);
@@ -167,7 +167,7 @@ TEST_IN_DIRECTORY(a_short_context_takes_part_of_a_block) {
   PrefixReport report;
   assert_int_equal(prefix_store_restore(store, session, ids, 300, &report, NULL), STATUS_OK);
   assert_int_equal(report.n_tokens, 299);
-  assert_int_equal(session_sync(session, ids, 300, NULL, NULL, NULL), STATUS_OK);
+  assert_int_equal(session_sync(session, ids, 300, NULL), STATUS_OK);
   assert_holds(session, ids, 300);
   session_close(session);
   prefix_store_close(store);
@@ -183,7 +183,7 @@ TEST_IN_DIRECTORY(restored_tokens_count_for_penalties) {
     Session *session = open_session(CONTEXT, 50);
     PrefixReport report;
     if (restored) assert_int_equal(prefix_store_restore(store, session, ids, 300, &report, NULL), STATUS_OK);
-    assert_int_equal(session_sync(session, ids, 300, NULL, NULL, NULL), STATUS_OK);
+    assert_int_equal(session_sync(session, ids, 300, NULL), STATUS_OK);
     assert_int_equal(session_sample(session, &picks[restored], NULL), STATUS_OK);
     session_close(session);
     prefix_store_close(store);
@@ -434,7 +434,7 @@ TEST_IN_DIRECTORY(what_is_no_file_is_not_used) {
   Session *session = open_session(CONTEXT, 1);
   PrefixReport report;
   Error err = {{0}};
-  assert_int_equal(session_sync(session, ids, 600, NULL, NULL, NULL), STATUS_OK);
+  assert_int_equal(session_sync(session, ids, 600, NULL), STATUS_OK);
   assert_int_equal(prefix_store_save(store, session, 600, &report, &err), STATUS_FAILED);
   assert_non_null(strstr(err.text, copy.path));
   session_close(session);
@@ -505,7 +505,7 @@ TEST_IN_DIRECTORY(a_damaged_file_is_written_anew) {
     assert_int_equal(report.n_tokens, starts[i]);
     assert_int_equal(notes.count, 1);
     assert_non_null(strstr(notes.last, i > 0 ? "checksum of layer " : "checksum of layer 2"));
-    assert_int_equal(session_sync(session, ids, 900, NULL, NULL, NULL), STATUS_OK);
+    assert_int_equal(session_sync(session, ids, 900, NULL), STATUS_OK);
     assert_int_equal(prefix_store_save(store, session, 900, &report, NULL), STATUS_OK);
     assert_int_equal(report.n_files, 4 - starts[i] / 256);
     assert_int_equal(prefix_store_save(store, session, 900, &report, NULL), STATUS_OK);
@@ -525,12 +525,12 @@ TEST_IN_DIRECTORY(a_failing_device_leaves_the_session_whole) {
   Session *session = open_session(CONTEXT, 1);
   PrefixReport report;
   Error err = {{0}};
-  assert_int_equal(session_sync(session, ids, 100, NULL, NULL, NULL), STATUS_OK);
+  assert_int_equal(session_sync(session, ids, 100, NULL), STATUS_OK);
   fake.no_writes = true;
   assert_int_equal(prefix_store_restore(store, session, ids, 800, &report, &err), STATUS_FAILED);
   assert_string_equal(err.text, "the device is gone");
   assert_int_equal(session_view(session).text->n_past, 100);
-  assert_int_equal(session_sync(session, ids, 800, NULL, NULL, NULL), STATUS_OK);
+  assert_int_equal(session_sync(session, ids, 800, NULL), STATUS_OK);
   assert_holds(session, ids, 800);
   session_close(session);
   prefix_store_close(store);
@@ -546,7 +546,7 @@ TEST_IN_DIRECTORY(a_full_disk_is_told_and_leaves_nothing) {
   PrefixReport report;
   Error err = {{0}};
   struct rlimit before, small = {1000, RLIM_INFINITY};
-  assert_int_equal(session_sync(session, ids, 800, NULL, NULL, NULL), STATUS_OK);
+  assert_int_equal(session_sync(session, ids, 800, NULL), STATUS_OK);
   signal(SIGXFSZ, SIG_IGN); /* as base/output.c does */
   getrlimit(RLIMIT_FSIZE, &before);
   small.rlim_max = before.rlim_max;
