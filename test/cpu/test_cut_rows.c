@@ -41,8 +41,8 @@ static void compare(const char *name, BackendModel *loaded, const Model *model) 
   for (int i = 0; i < N_TOKENS; i++) ids[i] = (int32_t)((unsigned)i * 2654435761u % (unsigned)n);
   for (int last = N_PROMPT - 1; last < N_TOKENS; last++) {
     Wanted wanted = {last, expected, n};
-    const Status status = last == N_PROMPT - 1 ? session_sync(cut, ids, N_PROMPT, &err)
-                                               : session_decode(cut, ids[last], &err);
+    const Status status =
+        last == N_PROMPT - 1 ? session_sync(cut, ids, N_PROMPT, &err) : session_decode(cut, ids[last], &err);
     if (status || session_logits(cut, logits, &err) ||
         session_evaluate(whole, ids, last + 1, take, &wanted, &err))
       fail_msg("%s: %s", name, err.text);
