@@ -53,6 +53,14 @@ static Status check(const char *name, Error *err) {
  * in different ways. */
 #define OTHER_FOLDERS "[!a]*/*"
 
+/* The name in the address of a model's page, as a browser shows it; or the text. */
+static const char *without_site(const char *text) {
+  static const char *const sites[] = {"https://", "http://", "huggingface.co/", "hf.co/"};
+  for (size_t i = 0; i < sizeof sites / sizeof *sites; i++)
+    if (strncmp(text, sites[i], strlen(sites[i])) == 0) text += strlen(sites[i]);
+  return text;
+}
+
 static Status run(CommandCall *call, Error *err) {
   static const char *const programs[] = {"hf", "huggingface-cli"}; /* hf and its older name */
   int how = NOT_FOUND;
@@ -61,12 +69,12 @@ static Status run(CommandCall *call, Error *err) {
         err, STATUS_USAGE,
         "which model? auk get Qwen/Qwen3-0.6B suits a CPU, Qwen/Qwen3-4B-AWQ a GPU of 8 GB, " HUB_EXAMPLE
         " one of 12 GB, openai/gpt-oss-20b 16 GB, Qwen/Qwen3-32B-AWQ 24 GB");
-  if (!hub_is_name(call->operands[0]))
+  const char *const text = without_site(call->operands[0]), *const at = strchr(text, '@');
+  if (!hub_is_name(text))
     return error_set(err, STATUS_USAGE, "\"%s\" is no name on Hugging Face, expected one like " HUB_EXAMPLE,
-                     call->operands[0]);
-  const char *const at = strchr(call->operands[0], '@');
+                     text);
   char name[128]; /* longer than any name */
-  snprintf(name, sizeof name, "%.*s", (int)strcspn(call->operands[0], "@"), call->operands[0]);
+  snprintf(name, sizeof name, "%.*s", (int)strcspn(text, "@"), text);
   for (int i = 0; i < 2 && how == NOT_FOUND; i++) {
     char *argv[] = {(char *)programs[i],
                     (char *)"download",
@@ -81,12 +89,12 @@ static Status run(CommandCall *call, Error *err) {
   if (how == NOT_FOUND)
     return error_set(err, STATUS_FAILED,
                      "Hugging Face's tool hf is not installed: pip install huggingface_hub, then auk get %s",
-                     call->operands[0]);
+                     text);
   if (how == 128 + SIGINT || how == STATUS_INTERRUPTED)
     return error_set(err, STATUS_INTERRUPTED, "interrupted");
   if (how != 0) return error_set(err, STATUS_FAILED, "hf download %s failed (exit status %d)", name, how);
-  TRY(check(call->operands[0], err));
-  print_note("auk -m %s runs it", call->operands[0]);
+  TRY(check(text, err));
+  print_note("auk -m %s runs it", text);
   return STATUS_OK;
 }
 

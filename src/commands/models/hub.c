@@ -326,7 +326,9 @@ Status hub_check_found(const char *text, const char *path, Error *err) {
   if (strcmp(text, path) != 0 || file_exists(text)) return STATUS_OK;
   if (strstr(text, "://"))
     return error_set(err, STATUS_MODEL,
-                     "%s: no URL is a model: a directory is, a file or a name, such as " HUB_EXAMPLE, text);
+                     "%s: no URL is a model: a directory is, a file or a name, such as " HUB_EXAMPLE
+                     " (auk get fetches what is on huggingface.co)",
+                     text);
   if (has_tag(text))
     return error_set(err, STATUS_MODEL,
                      "%s: names of models have no tag here: they are Hugging Face's, such as " HUB_EXAMPLE
