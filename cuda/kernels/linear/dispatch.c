@@ -32,10 +32,8 @@
 #define DISPATCH_TINY    (1L << 20)
 #define DENSE_MAX_TOKENS 8
 
-/* From so many tokens on int8_bytes is faster than int8_mma (4 bits), and than int8_token (int8). */
-#define LEAST_BYTES 17
-#define LEAST_INT8  9
-#define MOST_INT8   64 /* tokens that int8_wgmma is meant for */
+#define LEAST_INT8 9  /* from so many tokens on int8_bytes is faster than int8_token */
+#define MOST_INT8  64 /* tokens that int8_wgmma is meant for */
 
 /* First and last chip; CUDA 13 builds for none older than 7.5. */
 #define FROM_75 .first_chip = SM(7, 5), .last_chip = SM_ANY
@@ -64,7 +62,8 @@ static const LinearEntry entries[] = {
   {"int8_gemv", LAUNCH_INT8_GEMV, INTS, .act = A8, .from = 1, .to = 4, .to_small = 8, .limit = 8,
     .group = 32, .x = X_INT8, FROM_75},
   {"int8_wgmma", LAUNCH_INT8_WGMMA, AWQ4, .act = A8, .from = 9, .to = MOST_INT8, .group = 64, ONLY_90},
-  {"int8_bytes", LAUNCH_INT8_BYTES, BYTES, .act = A8, .from = LEAST_BYTES, .to = ANY, .group = 1, ONLY_90},
+  {"int8_bytes", LAUNCH_INT8_BYTES, BYTES, .act = A8, .from = 17, .from_int8 = LEAST_INT8, .to = ANY,
+    .group = 1, ONLY_90},
   {"int8_mma", LAUNCH_INT8_MMA, INTS, .act = A8, .from = 1, .to = ANY, .group = 32, FROM_75},
   {"int8_token", LAUNCH_INT8_TOKEN, INT8, .act = A8, .from = 1, .to = ANY, FROM_75},
   {"dense_cublas", LAUNCH_CUBLAS, F16, .from = 3, .to = ANY, FROM_75},
@@ -204,8 +203,7 @@ static bool entry_is_meant(const LinearEntry *entry, const LinearQuery *query) {
   const int n = query->n_tokens;
   const long weights = (long)query->n_in * query->n_out;
   const bool small = weights < DISPATCH_SMALL;
-  const bool bytes_as_stored = entry->launch == LAUNCH_INT8_BYTES && query->weights == WEIGHT_INT8;
-  if (n < (bytes_as_stored ? LEAST_INT8 : entry->from)) return false;
+  if (n < (query->weights == WEIGHT_INT8 && entry->from_int8 ? entry->from_int8 : entry->from)) return false;
   if (query->weights == WEIGHT_F16 && entry->launch == LAUNCH_CUBLAS && !is_worth_the_library(query))
     return false;
   if (!small || entry->to_small == 0) return n <= entry->to;

@@ -116,11 +116,12 @@ typedef struct {
   LinearLaunch launch;
   unsigned weights; /* set of 1 << WeightType */
   ActType act;
-  int from, to; /* least and most tokens that the entry is chosen for. `to` 0: never */
-  int to_small; /* `to` of a matrix of fewer than DISPATCH_SMALL weights; 0: as `to`, < 0: never */
-  int to_tiled; /* `to` of a small matrix of at least DISPATCH_TILES tiles or DISPATCH_MIDDLE weights */
-  int limit;    /* most tokens that the kernel can take, also when forced; 0: any number */
-  int group;    /* quantised: groups are multiples of this (see group_fits()) */
+  int from, to;  /* least and most tokens that the entry is chosen for. `to` 0: never */
+  int from_int8; /* `from` of int8 weights; 0: as `from` */
+  int to_small;  /* `to` of a matrix of fewer than DISPATCH_SMALL weights; 0: as `to`, < 0: never */
+  int to_tiled;  /* `to` of a small matrix of at least DISPATCH_TILES tiles or DISPATCH_MIDDLE weights */
+  int limit;     /* most tokens that the kernel can take, also when forced; 0: any number */
+  int group;     /* quantised: groups are multiples of this (see group_fits()) */
   XInShared x;
   int first_chip, last_chip; /* SM(...) or SM_90A */
 } LinearEntry;
