@@ -208,16 +208,13 @@ void state_close(BackendState *s) {
 /* Notes which units and tiles the layers' attention needs in a step, and where the layers' caches lie. */
 static Status open_sequences(BackendState *s, Error *err) {
   const ModelConfig *c = &s->loaded->model->config;
-  const size_t n_arrays = (size_t)c->n_layers * CACHE_ARRAYS;
-  OWNED(mem_release) PagedArray *arrays = NULL;
-  TRY(NEW(arrays, n_arrays, "session", err));
   for (int i = 0; i < c->n_layers; i++) {
     const LayerConfig own = config_layer(c, i);
     for (CacheArray array = 0; array < CACHE_ARRAYS; array++) {
       const bool has = state_cache_rows(c, &s->options, i, array) > 0;
       const size_t n_heads = array >= INDEX_KEYS ? 1 : (size_t)own.n_kv_heads,
                    rows = has ? n_heads * KV_PAGE_TOKENS : 0;
-      arrays[i * CACHE_ARRAYS + array] =
+      s->paged_arrays[i * CACHE_ARRAYS + array] =
           (PagedArray){(size_t)((char *)s->layers[i].cache[array] - s->memory),
                        rows * state_array_bytes(s->options.kv, own.head_dim, array)};
     }
@@ -227,8 +224,6 @@ static Status open_sequences(BackendState *s, Error *err) {
     TRY(sequences_add_tile_size(&s->sequences, tokens, err));
     if (tokens > 0 && blocks > s->sequences.unit_blocks) s->sequences.unit_blocks = blocks;
   }
-  const size_t bytes = n_arrays * sizeof *arrays;
-  TRY(cuda_status(cudaMemcpy(s->paged_arrays, arrays, bytes, cudaMemcpyHostToDevice), "cannot copy", err));
   const size_t n = (size_t)s->options.n_sequences;
   for (int i = 0; i < 2; i++) {
     RowPicks *of = &s->row_picks[i];
@@ -241,24 +236,33 @@ static Status open_sequences(BackendState *s, Error *err) {
   return sequences_open(&s->sequences, &s->options, s->pinned_rows, err);
 }
 
-/* Notes this GPU's own memory in `peers`. */
+void state_reach(BackendState *s, const BackendState *peer) {
+  Peers *to = &s->peers;
+  const int i = peer->peers.rank;
+  if (to->n_sms > peer->peers.n_sms) to->n_sms = peer->peers.n_sms;
+  if (to->pushed_rows > peer->peers.pushed_rows) to->pushed_rows = peer->peers.pushed_rows;
+  to->flags[i] = peer->peer_flags;
+  to->inbox[i] = peer->peer_inbox;
+  to->parts[0][i] = peer->branch;
+  to->parts[1][i] =
+      peer->branch + (size_t)peer->options.max_chunk * (size_t)peer->loaded->model->config.hidden;
+  to->x[i] = peer->x;
+  to->h[i] = peer->h;
+  to->logits[i] = peer->logits;
+}
+
+/* Notes what this GPU itself gives to `peers`. */
 static Status open_peers(BackendState *s, Error *err) {
-  const ModelConfig *c = &s->loaded->model->config;
+  const int n_gpus = s->loaded->model->config.split;
   Peers *p = &s->peers;
-  if (c->split <= 1) return STATUS_OK;
   int major = 0;
-  p->n = c->split;
+  if (n_gpus <= 1) return STATUS_OK;
+  p->n = n_gpus;
   TRY(device_attribute(s->loaded->gpu, cudaDevAttrComputeCapabilityMajor, &major, err));
   p->pushed_rows = major >= 9 ? PUSHED_ROWS : 1;
   TRY(device_attribute(s->loaded->gpu, cudaDevAttrMultiProcessorCount, &p->n_sms, err));
   p->first_tag = s->first_tag;
-  p->flags[p->rank] = s->peer_flags;
-  p->inbox[p->rank] = s->peer_inbox;
-  p->parts[0][p->rank] = s->branch;
-  p->parts[1][p->rank] = s->branch + (size_t)s->options.max_chunk * (size_t)c->hidden;
-  p->x[p->rank] = s->x;
-  p->h[p->rank] = s->h;
-  p->logits[p->rank] = s->logits;
+  state_reach(s, s);
   return state_wait(s, err);
 }
 

@@ -9,3 +9,5 @@ size_t state_bytes(const ModelConfig *config, const StateOptions *options);
  * `notes_version` are set, the rest is zeros. */
 Status state_open(BackendState *s, Error *err);
 void state_close(BackendState *s); /* frees s as well */
+/* Notes in s->peers where the memory of a peer lies, a session on another GPU that shares the model. */
+void state_reach(BackendState *s, const BackendState *peer);

@@ -355,15 +355,9 @@ static const double *row_costs(const BackendModel *loaded) {
 
 /* --- a session */
 
-/* Peers.lost: not 0 once a GPU has given up. */
-static int *lost_word(const SeveralState *s) {
-  return s->parts[0]->peers.lost;
-}
-
 /* Makes every GPU stop waiting for others. */
 static void give_up(const SeveralState *s) {
-  int *lost = lost_word(s);
-  if (lost) *(volatile int *)lost = -1;
+  *(volatile int *)s->parts[0]->lost = -1;
   for (int i = 0; i < s->n_parts; i++) nccl_abort(s->loaded->parts[i]->reduce);
 }
 
@@ -374,7 +368,7 @@ static int picking_parts(const SeveralState *s) {
 
 /* Reports a GPU that did not answer in time. PRECOND the kernels that waited have ended. */
 static Status check_lost(const SeveralState *s, Error *err) {
-  const int lost = *(volatile int *)lost_word(s);
+  const int lost = *(volatile int *)s->parts[0]->lost;
   if (s->loaded->ranks) TRY(ranks_check(s->loaded->ranks, lost != 0, err));
   if (lost == 0) return STATUS_OK;
   if (lost < 0) return error_set(err, STATUS_FAILED, "a GPU failed in an earlier step");
@@ -385,15 +379,13 @@ static Status check_lost(const SeveralState *s, Error *err) {
 static void close_session(BackendState *state) {
   SeveralState *s = state_of(state);
   if (!s) return;
-  int *lost = s->parts && s->parts[0] ? lost_word(s) : NULL;
   if (s->loaded->ranks && s->number >= 0) calls_close(s->loaded->ranks, s->number);
-  if (lost) *(volatile int *)lost = -1;
-  for (int i = 0; s->parts && i < s->n_parts; i++) {
+  if (s->parts && s->parts[0]) *(volatile int *)s->parts[0]->lost = -1;
+  for (int i = s->n_parts - 1; s->parts && i >= 0; i--) { /* the first part, which has `lost`, as the last */
     if (!s->parts[i]) continue;
     cudaSetDevice(s->loaded->parts[i]->gpu);
     cuda_backend.close(s->parts[i]);
   }
-  cudaFreeHost(lost);
   free(s->parts);
   free(s);
 }
@@ -401,14 +393,13 @@ static void close_session(BackendState *state) {
 /* Gives each part's fused kernel the mailboxes of all parts. Refuses GPUs if only some have such a kernel;
  * does nothing if none has one. */
 static Status connect_fused(SeveralState *s, Error *err) {
-  const Peers *all = &s->parts[0]->peers;
-  StepPeers to = {.n = s->n_parts, .lost = all->lost, .patience = patience};
+  StepPeers to = {.n = s->n_parts, .lost = s->parts[0]->lost, .patience = patience};
   int n_fused = 0;
   for (int i = 0; i < s->n_parts; i++) n_fused += (to.mail[i] = fused_mail(s->parts[i]->fused)) != NULL;
   if (n_fused > 0 && n_fused < s->n_parts)
     return error_set(err, STATUS_FAILED, "--split: these GPUs differ (--decode-step kernels)");
   for (to.rank = 0; n_fused > 0 && to.rank < s->n_parts; to.rank++) {
-    to.first_token = all->first_logit[to.rank];
+    to.first_token = s->parts[0]->peers.first_logit[to.rank];
     fused_connect(s->parts[to.rank]->fused, &to);
   }
   return STATUS_OK;
@@ -418,29 +409,15 @@ static Status connect_fused(SeveralState *s, Error *err) {
  * parts' memory. */
 static Status connect_parts(SeveralState *s, Error *err) {
   const int n = s->parts[0]->peers.n;
-  int *lost;
-  TRY(cuda_status(cudaHostAlloc((void **)&lost, sizeof *lost, cudaHostAllocMapped), "cannot pin memory",
-                  err));
-  *lost = 0;
   for (int i = 0; i < s->n_parts; i++) {
     Peers *to = &s->parts[i]->peers;
-    to->lost = lost;
+    to->lost = s->parts[0]->lost;
     to->patience = patience;
     to->first_logit[n] = s->loaded->model->config.vocab_size;
     for (int k = 0; k < n; k++)
       to->first_logit[k] = model_part_head(s->loaded->model->config.vocab_size, k, n);
-    for (int k = 0; k < s->n_parts && !s->loaded->parts[0]->reduce; k++) {
-      const Peers *from = &s->parts[k]->peers;
-      if (to->n_sms > from->n_sms) to->n_sms = from->n_sms;
-      if (to->pushed_rows > from->pushed_rows) to->pushed_rows = from->pushed_rows;
-      to->flags[k] = from->flags[k];
-      to->inbox[k] = from->inbox[k];
-      to->parts[0][k] = from->parts[0][k];
-      to->parts[1][k] = from->parts[1][k];
-      to->x[k] = from->x[k];
-      to->h[k] = from->h[k];
-      to->logits[k] = from->logits[k];
-    }
+    for (int k = 0; k < s->n_parts && !s->loaded->parts[0]->reduce; k++)
+      state_reach(s->parts[i], s->parts[k]);
   }
   return s->loaded->parts[0]->reduce ? STATUS_OK : connect_fused(s, err);
 }
