@@ -168,7 +168,7 @@ static void check_numbers(void) {
 
 static void check_numbers_of_the_lost(void) {
   const RanksOptions options = options_of(0, 2);
-  const StateOptions options = {};
+  const StateOptions of_session = {};
   Error err = {};
   Ranks *ranks;
   int number = -1;
@@ -177,8 +177,8 @@ static void check_numbers_of_the_lost(void) {
   one.join();
   while (ranks_check(ranks, true, &err) == STATUS_OK) {
   }
-  for (int i = 0; i < RANKS_NUMBERS; i++) calls_open(ranks, &options, &number, &err);
-  const Status status = calls_open(ranks, &options, &number, &err);
+  for (int i = 0; i < RANKS_NUMBERS; i++) calls_open(ranks, &of_session, &number, &err);
+  const Status status = calls_open(ranks, &of_session, &number, &err);
   expect(status == STATUS_FAILED && strstr(err.text, "it has ended"), "a session without the others", err);
   ranks_end(ranks);
 }
