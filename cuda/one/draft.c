@@ -64,6 +64,11 @@ static float *draft_row(const BackendState *s, int row) {
   return s->draft_rows + (size_t)row * (size_t)row_floats(s);
 }
 
+static Status copy_floats(BackendState *s, const float *from, size_t n, float *to, Error *err) {
+  return cuda_status(cudaMemcpyAsync(to, from, n * sizeof *to, cudaMemcpyDeviceToDevice, s->loaded->stream),
+                     "cannot copy hidden states", err);
+}
+
 /* out = rmsnorm(from) * weight, n_rows rows of n numbers in fp32. */
 static Status norm_rows(BackendState *s, const float *from, float eps, const float *weight, int n, int n_rows,
                         float *out, Error *err) {
@@ -86,10 +91,8 @@ Status draft_take(BackendState *s, BackendState *target, int row, int n, const i
   bool in_order = target->options.taps.n == draft->n_states;
   for (int i = 0; i < draft->n_states; i++) in_order = in_order && taps[i] == i;
   if (in_order)
-    return cuda_status(cudaMemcpyAsync(draft_row(s, to), target->taps + (size_t)row * n_taps * width,
-                                       (size_t)n * n_taps * width * sizeof(float), cudaMemcpyDeviceToDevice,
-                                       s->loaded->stream),
-                       "cannot copy hidden states", err);
+    return copy_floats(s, target->taps + (size_t)row * n_taps * width, (size_t)n * n_taps * width,
+                       draft_row(s, to), err);
   for (int i = 0; i < draft->n_states; i++)
     TRY(cuda_status(cudaMemcpy2DAsync(draft_row(s, to) + (size_t)i * width,
                                       (size_t)row_floats(s) * sizeof(float),
@@ -101,10 +104,7 @@ Status draft_take(BackendState *s, BackendState *target, int row, int n, const i
 }
 
 Status draft_move(BackendState *s, int from, int to, Error *err) {
-  return cuda_status(cudaMemcpyAsync(draft_row(s, to), draft_row(s, from),
-                                     (size_t)row_floats(s) * sizeof(float), cudaMemcpyDeviceToDevice,
-                                     s->loaded->stream),
-                     "cannot copy hidden states", err);
+  return copy_floats(s, draft_row(s, from), (size_t)row_floats(s), draft_row(s, to), err);
 }
 
 /* draft_h = n_rows rows of the target's states from `first` on, normalised if the drafter has norms for
@@ -135,6 +135,13 @@ static Status make_states(BackendState *s, int n_rows, int first, float divisor,
                          LINEAR_TO_F32, s->x, s->loaded->model->config.hidden, err);
 }
 
+/* x = rmsnorm(x) * weight; `branch` changes, too. */
+static Status norm_x(BackendState *s, const float *weight, int n_rows, Error *err) {
+  const ModelConfig *c = &s->loaded->model->config;
+  TRY(copy_floats(s, s->x, (size_t)n_rows * (size_t)c->hidden, s->branch, err));
+  return norm_rows(s, s->branch, (float)c->norm_eps, weight, c->hidden, n_rows, s->x, err);
+}
+
 /* EAGLE-3: the embeddings and the states, each normalised, are the input h of the first layer. On entry x
  * is the states; with norm_before_residual it becomes the normalised states. */
 static Status make_pairs(BackendState *s, int n_rows, Error *err) {
@@ -149,34 +156,18 @@ static Status make_pairs(BackendState *s, int n_rows, Error *err) {
   TRY(ops_rms_norm(s->x, m->draft_state_norm, eps, c->hidden, n_rows, state_half, s->h_stride, m->stream,
                    err));
   s->ready = READY_IN_H;
-  if (!c->draft.norm_before_residual) return STATUS_OK;
-  const size_t bytes = (size_t)n_rows * (size_t)c->hidden * sizeof(float);
-  TRY(cuda_status(cudaMemcpyAsync(s->branch, s->x, bytes, cudaMemcpyDeviceToDevice, m->stream),
-                  "cannot copy hidden states", err));
-  return norm_rows(s, s->branch, eps, m->draft_state_norm, c->hidden, n_rows, s->x, err);
+  return c->draft.norm_before_residual ? norm_x(s, m->draft_state_norm, n_rows, err) : STATUS_OK;
 }
 
-/* x = the drafter's own state after its last step, which had one row. The state is x as the last layer left
- * it, normalised if `norm`. */
-static Status copy_own_state(BackendState *s, bool norm, Error *err) {
-  const BackendModel *m = s->loaded;
-  const ModelConfig *c = &m->model->config;
-  if (!norm) return STATUS_OK;
-  TRY(cuda_status(cudaMemcpyAsync(s->branch, s->x, (size_t)c->hidden * sizeof(float),
-                                  cudaMemcpyDeviceToDevice, m->stream),
-                  "cannot copy hidden states", err));
-  return norm_rows(s, s->branch, (float)c->norm_eps, m->final_norm, c->hidden, 1, s->x, err);
-}
-
+/* Without states of the target, the state is the drafter's own after its last step, which had one row: x as
+ * the last layer left it, normalised with norm_output. */
 static Status embed_eagle(BackendState *s, TokenRange span, int states, Error *err) {
   const BackendModel *m = s->loaded;
-  const ModelConfig *c = &m->model->config;
-  if (states >= 0) {
+  if (states >= 0)
     TRY(make_states(s, span.n_tokens, states, 1, err));
-    return make_pairs(s, span.n_tokens, err);
-  }
-  TRY(copy_own_state(s, c->draft.norm_output, err));
-  return make_pairs(s, 1, err);
+  else if (m->model->config.draft.norm_output)
+    TRY(norm_x(s, m->final_norm, 1, err));
+  return make_pairs(s, states >= 0 ? span.n_tokens : 1, err);
 }
 
 /* out = rmsnorm(from) * weight in fp16; weight NULL: `from` in fp16. */
@@ -194,7 +185,7 @@ static Status make_own_state(BackendState *s, const float **state, Error *err) {
   const BackendModel *m = s->loaded;
   if (m->draft_out.n_out == 0) {
     *state = s->x;
-    return copy_own_state(s, true, err);
+    return norm_x(s, m->final_norm, 1, err);
   }
   *state = s->branch;
   return products_matmul(s, &m->draft_out, s->lm_head_in, s->h_stride, 1, LINEAR_TO_F32, s->branch,
