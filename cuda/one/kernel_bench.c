@@ -272,31 +272,27 @@ typedef struct {
 } LayerMatrix;
 
 /* Times, for each count of tokens, the table's kernels, and cuBLAS over a dense matrix of the same shape. */
-static Status time_layer(Bench *b, const LayerMatrix *layer, Matrices *stored, Matrices *dense, Error *err) {
+static Status time_layer(Bench *b, const LayerMatrix *layer, Error *err) {
+  OWNED(matrices_free) Matrices stored = {0}, dense = {0};
   const DeviceLinear *w = layer->planned;
-  TRY(matrices_make(b, w, b->most_tokens, stored, err));
+  TRY(matrices_make(b, w, b->most_tokens, &stored, err));
   /* For a plain fp16 layer cuBLAS is one of the table's kernels. */
   const bool with_cublas = (w->type != WEIGHT_F16 || w->interleaved || w->has_bias) && !b->options->kernel;
   if (with_cublas) {
     DeviceLinear like;
     TRY(dense_like(w->name, w->n_in, w->n_out, &like, err));
-    TRY(matrices_make(b, &like, b->most_tokens, dense, err));
+    TRY(matrices_make(b, &like, b->most_tokens, &dense, err));
   }
   for (size_t i = 0; i < b->times->n_counts; i++) {
     const int n_tokens = b->times->n_tokens[i];
     double us;
-    TRY(time_rows(b, stored, layer->layer, layer->output, n_tokens, err));
+    TRY(time_rows(b, &stored, layer->layer, layer->output, n_tokens, err));
     if (!with_cublas) continue;
     TRY(check_interrupted(b, err));
-    TRY(time_matmul(b, dense, LINEAR_TO_F16, n_tokens, row_named(cublas_row), &us, err));
-    TRY(report(b, &dense->copies[0], layer->layer, cublas_name, n_tokens, false, us, err));
+    TRY(time_matmul(b, &dense, LINEAR_TO_F16, n_tokens, row_named(cublas_row), &us, err));
+    TRY(report(b, &dense.copies[0], layer->layer, cublas_name, n_tokens, false, us, err));
   }
   return STATUS_OK;
-}
-
-static Status time_layer_and_free(Bench *b, const LayerMatrix *layer, Error *err) {
-  OWNED(matrices_free) Matrices stored = {0}, dense = {0};
-  return time_layer(b, layer, &stored, &dense, err);
 }
 
 /* --- the model's matrices */
@@ -346,9 +342,9 @@ static Status time_model(Bench *b, const BackendModel *planned, Error *err) {
     LayerMatrix matrices[MAX_MATRICES];
     int n = layer_matrices(&planned->layers[i], matrices);
     for (int j = 0; j < n; j++)
-      if (!seen_before(planned, i, &matrices[j])) TRY(time_layer_and_free(b, &matrices[j], err));
+      if (!seen_before(planned, i, &matrices[j])) TRY(time_layer(b, &matrices[j], err));
   }
-  return time_layer_and_free(b, &(LayerMatrix){"head", &planned->head, LINEAR_TO_F32}, err);
+  return time_layer(b, &(LayerMatrix){"head", &planned->head, LINEAR_TO_F32}, err);
 }
 
 /* --- ceilings of the machine */

@@ -13,15 +13,13 @@ enum {
 Status upload_open(Uploader *u, cudaStream_t stream, int n_threads, size_t slot_bytes, Error *err) {
   *u = (Uploader){.stream = stream, .slot_bytes = (slot_bytes + 255) / 256 * 256};
   size_t bytes = UPLOAD_SLOTS * u->slot_bytes;
-  Status status = cuda_status(cudaHostAlloc((void **)&u->pinned, bytes, cudaHostAllocDefault),
-                              "cannot pin memory for loading", err);
-  if (!status) status = cuda_status(cudaMalloc((void **)&u->staged, bytes), "no memory for loading", err);
-  for (int i = 0; i < UPLOAD_SLOTS && !status; i++)
-    status = cuda_status(cudaEventCreateWithFlags(&u->done[i], cudaEventDisableTiming),
-                         "cannot make an event", err);
-  if (!status) status = team_open(team_size(n_threads), &u->team, err);
-  if (status) upload_close(u);
-  return status;
+  TRY(cuda_status(cudaHostAlloc((void **)&u->pinned, bytes, cudaHostAllocDefault),
+                  "cannot pin memory for loading", err));
+  TRY(cuda_status(cudaMalloc((void **)&u->staged, bytes), "no memory for loading", err));
+  for (int i = 0; i < UPLOAD_SLOTS; i++)
+    TRY(cuda_status(cudaEventCreateWithFlags(&u->done[i], cudaEventDisableTiming), "cannot make an event",
+                    err));
+  return team_open(team_size(n_threads), &u->team, err);
 }
 
 void upload_close(Uploader *u) {

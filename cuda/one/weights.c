@@ -608,23 +608,22 @@ static void close_upload(Loader *l) {
   l->floats = NULL;
 }
 
+RELEASE_BY(upload_release, Loader, close_upload)
+
+/* Call close_upload() also after a failure. */
 static Status open_upload(Loader *l, Error *err) {
-  Status status = NEW(l->floats, l->n_floats, "vectors", err);
-  if (!status)
-    status = upload_open(&l->uploader, l->loaded->stream, l->options->n_threads, l->slot_bytes, err);
-  if (status) close_upload(l);
-  return status;
+  TRY(NEW(l->floats, l->n_floats, "vectors", err));
+  return upload_open(&l->uploader, l->loaded->stream, l->options->n_threads, l->slot_bytes, err);
 }
 
 static Status fill_from_checkpoint(Loader *l, Error *err) {
   const Model *model = l->loaded->model;
   l->total =
       model->weight_bytes - model->table_bytes + model->made_bytes - model->replaced_bytes - l->host_bytes;
-  TRY(open_upload(l, err));
-  Status status = visit(l, &filling, err);
-  if (!status) status = cuda_status(cudaStreamSynchronize(l->loaded->stream), "loading failed", err);
-  close_upload(l);
-  return status;
+  OWNED(upload_release) Loader *open = l;
+  TRY(open_upload(open, err));
+  TRY(visit(l, &filling, err));
+  return cuda_status(cudaStreamSynchronize(l->loaded->stream), "loading failed", err);
 }
 
 /* --- random weights, for a model made from a config alone */

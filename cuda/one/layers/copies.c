@@ -43,13 +43,12 @@ Status copies_bytes(const Model *model, const BackendOptions *options, size_t *b
   if (!options->int8_activations || options->weight_bytes > 0) return STATUS_OK;
   TRY(linear_multiplies_bytes(options->gpu, &multiplies, err));
   if (!multiplies) return STATUS_OK;
-  BackendModel planned;
+  OWNED(weights_release) BackendModel planned = {0};
   Copies copies = {.kernel = options->target ? NULL : options->kernel};
-  Status status = weights_plan(model, &planned, err);
-  if (!status) status = visit_layers(&copies, &planned, err);
-  weights_release(&planned);
+  TRY(weights_plan(model, &planned, err));
+  TRY(visit_layers(&copies, &planned, err));
   *bytes = copies.used;
-  return status;
+  return STATUS_OK;
 }
 
 Status copies_make(BackendModel *loaded, Error *err) {
