@@ -4,17 +4,6 @@
 
 #include <string.h>
 
-typedef enum {
-  CALL_OPEN = 1,
-  CALL_CLOSE,
-  CALL_STEP,
-  CALL_LOGITS,
-  CALL_SET_PAGES,
-  CALL_COPY_PAGE,
-  CALL_SAVE,
-  CALL_RESTORE
-} CallKind;
-
 /* The message for a call. CALL_STEP and CALL_LOGITS are followed by SequenceRows [span.n_parts], ids [n_ids]
  * and logit rows [n_picked]; CALL_SET_PAGES by pages [n_ids]. a, b: integer arguments of the calls that have
  * some. */
@@ -42,34 +31,22 @@ Status calls_open(Ranks *ranks, const StateOptions *options, int *state, Error *
 }
 
 void calls_close(Ranks *ranks, int state) {
-  const Call call = {.kind = CALL_CLOSE, .state = state};
-  ranks_tell(ranks, &call, sizeof call, NULL, 0, NULL);
+  calls_tell(ranks, CALL_CLOSE, state, 0, 0, NULL);
   ranks_give_number(ranks, state);
 }
 
-/* Sends a CALL_STEP or a CALL_LOGITS, followed by its parts, ids and logit rows. */
-static Status tell_step(Ranks *ranks, Call *call, Error *err) {
-  const TokenRange *span = &call->span;
-  const int32_t *ids = span->ids;
-  const bool many = span->parts != NULL;
+Status calls_step(Ranks *ranks, CallKind kind, int state, TokenRange span, Error *err) {
+  const bool many = span.parts != NULL;
   OWNED(buffer_release) Buffer more = {0};
-  call->n_ids = ids ? span->n_tokens : 0;
-  call->n_picked = many ? span->n_logit_rows : 0;
-  if (many) TRY(buffer_append(&more, span->parts, (size_t)span->n_parts * sizeof *span->parts, err));
-  if (ids) TRY(buffer_append(&more, ids, (size_t)call->n_ids * sizeof *ids, err));
-  if (many)
-    TRY(buffer_append(&more, span->logit_rows, (size_t)call->n_picked * sizeof *span->logit_rows, err));
-  return ranks_tell(ranks, call, sizeof *call, more.data, more.size, err);
-}
-
-Status calls_step(Ranks *ranks, int state, TokenRange span, Error *err) {
-  Call call = {.kind = CALL_STEP, .state = state, .span = span};
-  return tell_step(ranks, &call, err);
-}
-
-Status calls_logits(Ranks *ranks, int state, TokenRange span, Error *err) {
-  Call call = {.kind = CALL_LOGITS, .state = state, .span = span};
-  return tell_step(ranks, &call, err);
+  const Call call = {.kind = (int32_t)kind,
+                     .state = state,
+                     .span = span,
+                     .n_ids = span.ids ? span.n_tokens : 0,
+                     .n_picked = many ? span.n_logit_rows : 0};
+  if (many) TRY(buffer_append(&more, span.parts, (size_t)span.n_parts * sizeof *span.parts, err));
+  if (span.ids) TRY(buffer_append(&more, span.ids, (size_t)call.n_ids * sizeof *span.ids, err));
+  if (many) TRY(buffer_append(&more, span.logit_rows, (size_t)call.n_picked * sizeof *span.logit_rows, err));
+  return ranks_tell(ranks, &call, sizeof call, more.data, more.size, err);
 }
 
 Status calls_set_pages(Ranks *ranks, int state, int sequence, int first, const int32_t *pages, int n,
@@ -78,21 +55,9 @@ Status calls_set_pages(Ranks *ranks, int state, int sequence, int first, const i
   return ranks_tell(ranks, &call, sizeof call, pages, (size_t)n * sizeof *pages, err);
 }
 
-static Status tell(Ranks *ranks, CallKind kind, int state, int a, int b, Error *err) {
+Status calls_tell(Ranks *ranks, CallKind kind, int state, int a, int b, Error *err) {
   const Call call = {.kind = (int32_t)kind, .state = state, .a = a, .b = b};
   return ranks_tell(ranks, &call, sizeof call, NULL, 0, err);
-}
-
-Status calls_copy_page(Ranks *ranks, int state, int from, int to, Error *err) {
-  return tell(ranks, CALL_COPY_PAGE, state, from, to, err);
-}
-
-Status calls_save(Ranks *ranks, int state, int slot, Error *err) {
-  return tell(ranks, CALL_SAVE, state, slot, 0, err);
-}
-
-Status calls_restore(Ranks *ranks, int state, int slot, Error *err) {
-  return tell(ranks, CALL_RESTORE, state, slot, 0, err);
 }
 
 /* --- the other ranks */
@@ -147,12 +112,9 @@ static Status run_call(const Backend *backend, BackendModel *loaded, BackendStat
 
 Status calls_repeat(Ranks *ranks, const Backend *backend, BackendModel *loaded, Error *err) {
   BackendState *states[RANKS_NUMBERS] = {0};
-  Buffer message = {0};
-  Status status = STATUS_OK;
-  while (!status) {
-    status = ranks_take_call(ranks, &message, err);
-    if (!status) status = run_call(backend, loaded, states, &message, err);
+  OWNED(buffer_release) Buffer message = {0};
+  for (;;) { /* open states end with the process */
+    TRY(ranks_take_call(ranks, &message, err));
+    TRY(run_call(backend, loaded, states, &message, err));
   }
-  buffer_release(&message);
-  return status; /* open states end with the process */
 }

@@ -205,10 +205,26 @@ Status ranks_check(Ranks *r, bool failed, Error *err) {
 
 /* --- from the beginning to the end */
 
+static void close_ranks(Ranks *r) {
+  for (int i = 0; i < MAX_SPLIT; i++) {
+    link_close(&r->links[i]);
+    while (r->first[i]) {
+      Message *next = r->first[i]->next;
+      free(r->first[i]);
+      r->first[i] = next;
+    }
+  }
+  pthread_mutex_destroy(&r->lock);
+  pthread_cond_destroy(&r->came);
+  free(r);
+}
+
+RELEASE_BY(ranks_release, Ranks, close_ranks)
+
 Status ranks_join(const RanksOptions *options, Ranks **out, Error *err) {
-  Ranks *r = mem_alloc(1, sizeof *r, "ranks", err);
   *out = NULL;
-  if (!r) return STATUS_FAILED;
+  OWNED(ranks_release) Ranks *r = NULL;
+  TRY(NEW(r, 1, "ranks", err));
   r->options = *options;
   r->rank = options->link.rank;
   r->n = options->link.n;
@@ -218,19 +234,12 @@ Status ranks_join(const RanksOptions *options, Ranks **out, Error *err) {
     r->links[i].socket = -1;
     r->last[i] = &r->first[i];
   }
-  Status status = r->rank == 0 ? link_listen(&options->link, r->links, err)
-                               : link_connect(&options->link, &r->links[0], err);
-  if (!status && pthread_create(&r->watcher, NULL, watch, r) != 0)
-    status = error_set(err, STATUS_FAILED, "--split auto: no thread to watch the ranks");
-  if (!status) {
-    *out = r;
-    return STATUS_OK;
-  }
-  for (int i = 0; i < MAX_SPLIT; i++) link_close(&r->links[i]);
-  pthread_mutex_destroy(&r->lock);
-  pthread_cond_destroy(&r->came);
-  free(r);
-  return status;
+  TRY(r->rank == 0 ? link_listen(&options->link, r->links, err)
+                   : link_connect(&options->link, &r->links[0], err));
+  if (pthread_create(&r->watcher, NULL, watch, r) != 0)
+    return error_set(err, STATUS_FAILED, "--split auto: no thread to watch the ranks");
+  *out = TAKE(r);
+  return STATUS_OK;
 }
 
 /* The error of a rank whose messages are not this build's. */
@@ -255,26 +264,20 @@ static Status compare(const Ranks *r, int from, const char *own, const char *oth
 }
 
 Status ranks_agree(Ranks *r, const RankFacts *facts, const char *lines, size_t *least_free, Error *err) {
-  Message *message;
   RankFacts all[MAX_SPLIT] = {*facts};
   *least_free = facts->free_bytes;
   if (r->rank > 0) {
+    OWNED(mem_release) Message *message = NULL;
     TRY(say(r, 0, SAYS_FACTS, facts, sizeof *facts, lines, strlen(lines) + 1, err));
-    TRY(take(r, 0, SAYS_FACTS, &message, err));
-    free(message);
-    return STATUS_OK;
+    return take(r, 0, SAYS_FACTS, &message, err);
   }
   for (int i = 1; i < r->n; i++) {
+    OWNED(mem_release) Message *message = NULL;
     TRY(take(r, i, SAYS_FACTS, &message, err));
-    Status status;
-    if (message->size > sizeof all[i] && message->bytes[message->size - 1] == 0) {
-      memcpy(&all[i], message->bytes, sizeof all[i]);
-      status = compare(r, i, lines, message->bytes + sizeof all[i], err);
-    } else {
-      status = report_build(r, i, err);
-    }
-    free(message);
-    TRY(status);
+    if (message->size <= sizeof all[i] || message->bytes[message->size - 1] != 0)
+      return report_build(r, i, err);
+    memcpy(&all[i], message->bytes, sizeof all[i]);
+    TRY(compare(r, i, lines, message->bytes + sizeof all[i], err));
     if (all[i].free_bytes < *least_free) *least_free = all[i].free_bytes;
     for (int k = 0; k < i; k++)
       if (memcmp(all[i].gpu, all[k].gpu, sizeof all[k].gpu) == 0)
@@ -288,18 +291,17 @@ Status ranks_agree(Ranks *r, const RankFacts *facts, const char *lines, size_t *
 }
 
 static Status exchange_id(Ranks *r, NcclId *id, Error *err) {
-  Message *message;
   if (r->rank > 0) {
+    OWNED(mem_release) Message *message = NULL;
     TRY(say(r, 0, SAYS_LOADED, NULL, 0, NULL, 0, err));
     TRY(take(r, 0, SAYS_JOIN, &message, err));
-    const bool fits = message->size == sizeof *id;
-    if (fits) memcpy(id, message->bytes, sizeof *id);
-    free(message);
-    return fits ? STATUS_OK : report_build(r, 0, err);
+    if (message->size != sizeof *id) return report_build(r, 0, err);
+    memcpy(id, message->bytes, sizeof *id);
+    return STATUS_OK;
   }
   for (int i = 1; i < r->n; i++) {
+    OWNED(mem_release) Message *message = NULL;
     TRY(take(r, i, SAYS_LOADED, &message, err));
-    free(message);
   }
   TRY(nccl_make_id(id, err));
   return say_to_all(r, SAYS_JOIN, id, sizeof *id, NULL, 0, err);
@@ -369,15 +371,5 @@ void ranks_end(Ranks *r) {
   for (int i = 1; i < r->n && r->rank == 0; i++)
     link_send(&r->links[i], SAYS_END, &status, sizeof status, NULL, 0, lost);
   pthread_join(r->watcher, NULL);
-  for (int i = 0; i < MAX_SPLIT; i++) {
-    link_close(&r->links[i]);
-    while (r->first[i]) {
-      Message *next = r->first[i]->next;
-      free(r->first[i]);
-      r->first[i] = next;
-    }
-  }
-  pthread_mutex_destroy(&r->lock);
-  pthread_cond_destroy(&r->came);
-  free(r);
+  close_ranks(r);
 }

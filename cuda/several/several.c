@@ -90,12 +90,10 @@ static Status check_split(const Model *model, int n, Error *err) {
 static Status weights_of_parts(const Model *model, int n, size_t *weights, Error *err) {
   TRY(check_split(model, n, err));
   for (int i = 0; i < n; i++) {
-    Model *part;
+    OWNED(part_release) Model *part = NULL;
     DeviceMemory memory;
     TRY(model_part(model, i, n, &part, err));
-    const Status status = weights_memory(part, 0, &memory, err);
-    model_part_free(part);
-    TRY(status);
+    TRY(weights_memory(part, 0, &memory, err));
     weights[i] = memory.weights;
   }
   return STATUS_OK;
@@ -129,12 +127,10 @@ static Status find_sums(const BackendOptions *options, bool *reach, int which[2]
 static Status copies_of_part(const Model *model, const BackendOptions *options, DeviceMemory *memory,
                              Error *err) {
   BackendOptions own = *options;
-  Model *part;
+  OWNED(part_release) Model *part = NULL;
   own.gpu = options->gpus[0];
   TRY(model_part(model, 0, options->split, &part, err));
-  const Status status = copies_bytes(part, &own, &memory->copies, err);
-  model_part_free(part);
-  return status;
+  return copies_bytes(part, &own, &memory->copies, err);
 }
 
 /* Sets memory->weights to those of the largest part (slice.h says how parts differ). Sets
@@ -239,19 +235,17 @@ static Status join_gpus(SeveralModel *loaded, const BackendOptions *options, Err
 
 static Status load_part(SeveralModel *loaded, const BackendOptions *options, int index, Error *err) {
   BackendOptions own = *options;
-  Model *part;
+  OWNED(part_release) Model *part = NULL;
   own.gpu = options->gpus[index];
   own.split = 0;
   own.target = options->target ? model_of(options->target)->parts[index] : NULL;
   own.weight_bytes = 0;
   const int rank = loaded->first_part + index;
   TRY(model_part(loaded->model, rank, options->split, &part, err));
-  const Status status = cuda_backend.load(part, &own, &loaded->parts[index], err);
-  if (status)
-    model_part_free(part);
-  else
-    loaded->parts[index]->rank = rank;
-  return status;
+  TRY(cuda_backend.load(part, &own, &loaded->parts[index], err));
+  part = NULL; /* unload_model() frees it */
+  loaded->parts[index]->rank = rank;
+  return STATUS_OK;
 }
 
 static void unload_model(BackendModel *whole) {
@@ -270,6 +264,8 @@ static void unload_model(BackendModel *whole) {
   free(loaded->parts);
   free(loaded);
 }
+
+RELEASE_BY(whole_release, BackendModel, unload_model)
 
 /* Makes all GPUs run the same kind of step. Separate kernels are needed in three cases:
  *   - sums are by NCCL, which a fused kernel cannot call;
@@ -320,18 +316,17 @@ static Status load_model(const Model *model, const BackendOptions *options, Back
   bool reach, by_nccl;
   TRY(check_split(model, options->split, err));
   TRY(choose_sums(options, &reach, &by_nccl, err));
-  SeveralModel *loaded = mem_alloc(1, sizeof *loaded, "model", err);
-  if (!loaded) return STATUS_FAILED;
+  SeveralModel *loaded;
+  TRY(NEW(loaded, 1, "model", err));
+  OWNED(whole_release) BackendModel *whole = (BackendModel *)loaded;
   loaded->model = model;
-  loaded->parts = mem_alloc((size_t)options->split, sizeof *loaded->parts, "model", err);
-  Status status = !loaded->parts   ? STATUS_FAILED
-                  : options->ranks ? load_among_ranks(loaded, options, err)
-                                   : load_here(loaded, options, reach, by_nccl, err);
-  if (status)
-    unload_model((BackendModel *)loaded);
+  TRY(NEW(loaded->parts, (size_t)options->split, "model", err));
+  if (options->ranks)
+    TRY(load_among_ranks(loaded, options, err));
   else
-    *out = (BackendModel *)loaded;
-  return status;
+    TRY(load_here(loaded, options, reach, by_nccl, err));
+  *out = TAKE(whole);
+  return STATUS_OK;
 }
 
 static Status arithmetic(const BackendModel *loaded, char *out, size_t size, Error *err) {
@@ -390,6 +385,8 @@ static void close_session(BackendState *state) {
   free(s);
 }
 
+RELEASE_BY(opened_release, BackendState, close_session)
+
 /* Gives each part's fused kernel the mailboxes of all parts. Refuses GPUs if only some have such a kernel;
  * does nothing if none has one. */
 static Status connect_fused(SeveralState *s, Error *err) {
@@ -424,47 +421,45 @@ static Status connect_parts(SeveralState *s, Error *err) {
 
 static Status open_session(BackendModel *whole, const StateOptions *options, BackendState **out, Error *err) {
   const SeveralModel *loaded = model_of(whole);
+  SeveralState *s;
   *out = NULL;
-  SeveralState *s = mem_alloc(1, sizeof *s, "session", err);
-  if (!s) return STATUS_FAILED;
+  TRY(NEW(s, 1, "session", err));
+  OWNED(opened_release) BackendState *state = (BackendState *)s;
   s->loaded = loaded;
   s->n_parts = loaded->n_parts;
   s->number = -1;
-  s->parts = mem_alloc((size_t)s->n_parts, sizeof *s->parts, "session", err);
-  Status status = s->parts ? STATUS_OK : STATUS_FAILED;
-  if (!status && loaded->ranks) status = calls_open(loaded->ranks, options, &s->number, err);
-  for (int i = 0; i < s->n_parts && !status; i++) {
+  TRY(NEW(s->parts, (size_t)s->n_parts, "session", err));
+  if (loaded->ranks) TRY(calls_open(loaded->ranks, options, &s->number, err));
+  EACH_PART(s, i) {
     StateOptions own = *options;
     own.target = options->target ? state_of(options->target)->parts[i] : NULL;
-    status = use(loaded->parts[i], err);
-    if (!status) status = cuda_backend.open(loaded->parts[i], &own, &s->parts[i], err);
+    TRY(cuda_backend.open(loaded->parts[i], &own, &s->parts[i], err));
   }
-  if (!status) status = connect_parts(s, err);
-  if (status)
-    close_session((BackendState *)s);
-  else
-    *out = (BackendState *)s;
-  return status;
+  TRY(connect_parts(s, err));
+  *out = TAKE(state);
+  return STATUS_OK;
 }
 
 /* --- a step */
 
-static Status step_part(BackendState *part, const void *span, Error *err) {
-  TRY(use(part->loaded, err));
-  return forward(&cuda_backend, part, &part->loaded->program, *(const TokenRange *)span, err);
+/* One GPU's part of a step. If a drafter's step reads the target's states (span.states >= 0), its sums are
+ * begun here. Otherwise forward() calls begin_step(), which begins them. */
+static Status step_part(BackendState *part, const void *input, Error *err) {
+  const TokenRange span = *(const TokenRange *)input;
+  const ModelConfig *c = &part->loaded->model->config;
+  if (c->draft.kind && span.states >= 0) TRY(shared_begin_sums(part, step_sums(c), err));
+  return forward(&cuda_backend, part, &part->loaded->program, span, err);
 }
 
 /* Makes logits outside of a step. It advances the tags by two although it uses one tag: first_tag is
  * always even. */
 static Status logits_of_part(BackendState *part, const void *span, Error *err) {
-  TRY(use(part->loaded, err));
   TRY(shared_begin_sums(part, 2, err));
   return cuda_backend.run[OP_LOGITS](part, *(const TokenRange *)span, part->loaded->model->config.n_layers,
                                      err);
 }
 
 static Status gather_on_part(BackendState *part, const void *sampler, Error *err) {
-  TRY(use(part->loaded, err));
   return tokens_gather(part, sampler, err);
 }
 
@@ -475,7 +470,8 @@ static Status on_all(const SeveralState *s, Status (*work)(BackendState *part, c
   Error errors[MAX_SPLIT];
 #pragma omp parallel for num_threads(s->n_parts) schedule(static, 1)
   for (int i = 0; i < s->n_parts; i++) {
-    status[i] = work(s->parts[i], input, &errors[i]);
+    status[i] = use(s->loaded->parts[i], &errors[i]);
+    if (!status[i]) status[i] = work(s->parts[i], input, &errors[i]);
     if (status[i]) give_up(s);
   }
   for (int i = 0; i < s->n_parts; i++)
@@ -490,7 +486,7 @@ static Status on_all(const SeveralState *s, Status (*work)(BackendState *part, c
 static Status whole_step(BackendState *state, TokenRange span, bool *done, Error *err) {
   SeveralState *s = state_of(state);
   *done = true;
-  if (s->loaded->ranks) TRY(calls_step(s->loaded->ranks, s->number, span, err));
+  if (s->loaded->ranks) TRY(calls_step(s->loaded->ranks, CALL_STEP, s->number, span, err));
   return on_all(s, step_part, &span, err);
 }
 
@@ -499,26 +495,12 @@ static Status whole_step(BackendState *state, TokenRange span, bool *done, Error
 static Status make_logits_again(BackendState *state, TokenRange span, int layer, Error *err) {
   SeveralState *s = state_of(state);
   span.ids = NULL;
-  if (s->loaded->ranks) TRY(calls_logits(s->loaded->ranks, s->number, span, err));
+  if (s->loaded->ranks) TRY(calls_step(s->loaded->ranks, CALL_LOGITS, s->number, span, err));
   EACH_PART(s, i) TRY(explain(s->loaded, state_wait(s->parts[i], err), err));
   return on_all(s, logits_of_part, &span, err);
 }
 
 /* --- drafters */
-
-/* One GPU's part of a drafter's step. If the step reads the target's states (span.states >= 0), its sums are
- * begun here. Otherwise forward() calls begin_step(), which begins them. */
-static Status draft_part(BackendState *part, const void *input, Error *err) {
-  const TokenRange span = *(const TokenRange *)input;
-  TRY(use(part->loaded, err));
-  if (span.states >= 0) TRY(shared_begin_sums(part, step_sums(&part->loaded->model->config), err));
-  return forward(&cuda_backend, part, &part->loaded->program, span, err);
-}
-
-static Status draft_whole_step(BackendState *state, TokenRange span, bool *done, Error *err) {
-  *done = true;
-  return on_all(state_of(state), draft_part, &span, err);
-}
 
 static Status take_drafted(BackendState *state, BackendState *target, int row, int n, const int *taps, int to,
                            Error *err) {
@@ -640,14 +622,14 @@ static Status copy_kv(BackendState *state, CopyDirection direction, TokenRange s
 
 static Status save_states(BackendState *state, int slot, Error *err) {
   SeveralState *s = state_of(state);
-  if (s->loaded->ranks) TRY(calls_save(s->loaded->ranks, s->number, slot, err));
+  if (s->loaded->ranks) TRY(calls_tell(s->loaded->ranks, CALL_SAVE, s->number, slot, 0, err));
   EACH_PART(s, i) TRY(state_save(s->parts[i], slot, err));
   return STATUS_OK;
 }
 
 static Status restore_states(BackendState *state, int slot, Error *err) {
   SeveralState *s = state_of(state);
-  if (s->loaded->ranks) TRY(calls_restore(s->loaded->ranks, s->number, slot, err));
+  if (s->loaded->ranks) TRY(calls_tell(s->loaded->ranks, CALL_RESTORE, s->number, slot, 0, err));
   EACH_PART(s, i) TRY(state_restore(s->parts[i], slot, err));
   return STATUS_OK;
 }
@@ -676,7 +658,7 @@ static Status set_pages(BackendState *state, int sequence, int first, const int3
 
 static Status copy_page(BackendState *state, int from, int to, Error *err) {
   SeveralState *s = state_of(state);
-  if (s->loaded->ranks) TRY(calls_copy_page(s->loaded->ranks, s->number, from, to, err));
+  if (s->loaded->ranks) TRY(calls_tell(s->loaded->ranks, CALL_COPY_PAGE, s->number, from, to, err));
   EACH_PART(s, i) TRY(state_copy_page(s->parts[i], from, to, err));
   return STATUS_OK;
 }
@@ -690,14 +672,11 @@ static Status only_whole_steps(BackendState *state, TokenRange range, int layer,
 /* Times the sums in a session that it opens for them. */
 static Status time_sums(BackendModel *loaded, const int *rows, int n, double *microseconds, Error *err) {
   StateOptions options = {.n_ctx = 1, .max_chunk = 1, .max_logit_rows = 1, .kv = KV_F16};
-  BackendState *state;
+  OWNED(opened_release) BackendState *state = NULL;
   for (int i = 0; i < n; i++)
     if (options.max_chunk < rows[i]) options.max_chunk = options.n_ctx = rows[i];
   TRY(open_session(loaded, &options, &state, err));
-  const Status status =
-      sums_bench(state_of(state)->parts, state_of(state)->n_parts, rows, n, microseconds, err);
-  close_session(state);
-  return status;
+  return sums_bench(state_of(state)->parts, state_of(state)->n_parts, rows, n, microseconds, err);
 }
 
 static const BackendProbe several_probe = {.places = weights_memory,
@@ -742,7 +721,6 @@ const Backend cuda_several_backend = {
     .draft_take = take_drafted,
     .draft_move = move_drafted,
     .draft_context = append_context,
-    .draft_step = draft_whole_step,
     .read_taps = read_taps,
     .sample = sample_token,
     .sample_rows = sample_rows,

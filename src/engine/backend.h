@@ -287,13 +287,11 @@ typedef struct Backend {
    * `to` on. State i of a row is tap taps[i], after the target's final norm if the kind wants that.
    * draft_move() copies a row. draft_context(), for DRAFT_DFLASH, makes keys and values of all layers from
    * the rows that begin at range.states, and appends them to the cache. A row of a later step attends to the
-   * whole cache and to all rows of its step. draft_step() computes a drafter's whole step, or sets *done to
-   * false; it may be NULL. If the other functions are NULL, the backend supports no drafters. */
+   * whole cache and to all rows of its step. NULL: the backend supports no drafters. */
   Status (*draft_take)(BackendState *state, BackendState *target, int row, int n, const int *taps, int to,
                        Error *err);
   Status (*draft_move)(BackendState *state, int from, int to, Error *err);
   Status (*draft_context)(BackendState *state, TokenRange range, Error *err);
-  Status (*draft_step)(BackendState *state, TokenRange range, bool *done, Error *err);
   /* For forward_part(), which computes a part of a layer. carry() copies what one layer hands to the next (x
    * and further residual streams) from the state to rows[n_tokens][carried_floats()] on the host. With `into`
    * it copies rows into the state. NULL: not supported. */

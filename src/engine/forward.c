@@ -54,8 +54,7 @@ Status forward(const Backend *backend, BackendState *state, const Program *progr
   const bool drafts = program->ops[0].kind == OP_DRAFT_EMBED;
   /* range.states differs from step to step, and each of its values would need a graph of its own. */
   const bool graph = backend->begin_step && !(drafts && range.states >= 0);
-  if (drafts && backend->draft_step) TRY(backend->draft_step(state, range, &done, err));
-  if (!drafts && backend->fused_step) TRY(backend->fused_step(state, range, &done, err));
+  if (backend->fused_step) TRY(backend->fused_step(state, range, &done, err));
   if (done) return STATUS_OK;
   if (graph) TRY(backend->begin_step(state, range, &replayed, err));
   if (replayed) return STATUS_OK;

@@ -461,15 +461,13 @@ Status model_part(const Model *whole, int index, int n, Model **out, Error *err)
   *out = NULL;
   Part *part;
   TRY(NEW(part, 1, "a model's part", err));
-  part->model = *whole;
-  part->model.layers = NULL;
-  part->model.config.layers = NULL;
-  const Status status = cut_model(&cut, part, err);
-  if (status)
-    model_part_free(&part->model);
-  else
-    *out = &part->model;
-  return status;
+  OWNED(part_release) Model *model = &part->model;
+  *model = *whole;
+  model->layers = NULL;
+  model->config.layers = NULL;
+  TRY(cut_model(&cut, part, err));
+  *out = TAKE(model);
+  return STATUS_OK;
 }
 
 void model_part_free(Model *model) {

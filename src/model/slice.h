@@ -25,6 +25,7 @@ void config_part_release(ModelConfig *part);
  * config_part(). */
 Status model_part(const Model *whole, int index, int n, Model **part, Error *err);
 void model_part_free(Model *part);
+RELEASE_BY(part_release, Model, model_part_free)
 
 /* The first row of lm_head that part `index` of n has; vocab_size if index is n. */
 int model_part_head(int vocab_size, int index, int n);
