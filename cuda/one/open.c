@@ -151,7 +151,8 @@ static size_t lay_out(BackendState *s, const ModelConfig *c, bool separate_gate_
                ngram_rows = c->ngrams.longest > 0 ? chunk : 0;
   const size_t index_rows = c->indexer.block == 0 ? 0 : chunk < INDEX_ROWS ? chunk : INDEX_ROWS;
   const size_t operands[PLANES_COUNT] = {(size_t)c->hidden, sizes.heads, sizes.intermediate};
-  const size_t n_ring = most(2 * state_sequences(o), STATE_RING);
+  const size_t n_ring = most(2 * state_sequences(o), STATE_RING), n_picks = (size_t)count_picks(o),
+               mask_words = ((size_t)c->vocab_size + 63) / 64;
   Buffers *m = &memory->device;
 #define LIVE(first, last)              buffers_live(m, OP_##first, OP_##last);
 #define ZEROS                          m->zeros = true;
@@ -187,7 +188,7 @@ size_t state_bytes(const ModelConfig *config, const StateOptions *options) {
   const size_t bytes = lay_out(&measured, config, true, &memory);
   if (bytes == SIZE_MAX) return SIZE_MAX;
   const size_t fused = options->invariant ? 0 : fused_bytes(config);
-  return bytes + fused + device_sampler_bytes(config->vocab_size, count_picks(options));
+  return bytes + fused;
 }
 
 void state_close(BackendState *s) {
@@ -197,7 +198,6 @@ void state_close(BackendState *s) {
   step_graphs_close(&s->draft_graphs);
   fused_close(s->fused);
   sequences_close(&s->sequences);
-  device_sampler_close(s->sampler);
   cudaFreeHost(s->pinned);
   cudaFree(s->memory);
   for (int i = 0; i < 2; i++)
@@ -301,7 +301,15 @@ Status state_open(BackendState *s, Error *err) {
   memset(s->pinned, 0, pinned);
   locate_layers(s);
   streams_open(s);
-  TRY(device_sampler_open(config->vocab_size, count_picks(options), &s->sampler, err));
+  s->sampler = (DeviceSampler){.vocab_size = config->vocab_size,
+                               .scores = s->sampler_scores,
+                               .notes = s->sampler_notes,
+                               .allowed = s->sampler_allowed,
+                               .controls = s->sampler_controls,
+                               .picks = s->sampler_picks,
+                               .tokens = s->sampler_tokens,
+                               .pinned = {s->sampler_pinned[0], s->sampler_pinned[1]}};
+  TRY(device_sampler_reset(&s->sampler, count_picks(options), loaded->stream, err));
   if (options->n_sequences > 0) TRY(open_sequences(s, err));
   const bool fused =
       loaded->decode_step == DECODE_FUSED || (loaded->decode_step == DECODE_AUTO && options->kv != KV_F32);

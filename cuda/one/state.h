@@ -105,7 +105,7 @@ struct BackendState {
   ReadyInput ready;    /* where an operation left normalised x for the next operation */
   bool a_is_in_planes; /* planes[PLANES_A] holds attention's output instead of a */
 
-  DeviceSampler *sampler;
+  DeviceSampler sampler;
   uint64_t mask_pick;     /* number of the last pick with a mask, plus one */
   uint64_t notes_version; /* sampler_version() of the token counts on the device; UINT64_MAX: out of date */
   PicksAhead ahead;

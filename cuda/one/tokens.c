@@ -31,18 +31,18 @@ static Status sync_notes(BackendState *s, int sequence, const Sampler *sampler, 
   if (!counts || same) return STATUS_OK;
   TRY(state_wait(s, err)); /* the last copy may still read the staging memory */
   sampler_token_counts(sampler, s->staging);
-  return device_sampler_set_notes(s->sampler, sequence, s->staging, s->loaded->stream, err);
+  return device_sampler_set_notes(&s->sampler, sequence, s->staging, s->loaded->stream, err);
 }
 
 /* Copies the mask of the next pick to the device. */
 static Status sync_mask(BackendState *s, const Sampler *sampler, Error *err) {
   const uint64_t *mask = sampler_allowed(sampler);
-  if (!mask) return device_sampler_allow(s->sampler, NULL, s->loaded->stream, err);
+  if (!mask) return device_sampler_allow(&s->sampler, NULL, s->loaded->stream, err);
   if (s->mask_pick > s->n_taken) TRY(state_wait(s, err)); /* the last copy may still read the mask */
   const size_t n_words = ((size_t)s->loaded->model->config.vocab_size + 63) / 64;
   memcpy(s->mask, mask, n_words * sizeof *mask);
   s->mask_pick = s->n_enqueued + 1;
-  return device_sampler_allow(s->sampler, s->mask, s->loaded->stream, err);
+  return device_sampler_allow(&s->sampler, s->mask, s->loaded->stream, err);
 }
 
 static Status check_pick(const Sampled *picked, Error *err) {
@@ -204,7 +204,7 @@ static Status pick_ahead(BackendState *s, const Sampler *sampler, int row, Error
                          .sequence = i,
                          .slot = &s->ring[(s->n_enqueued + (uint64_t)i) % STATE_RING]};
   s->notes_version = UINT64_MAX; /* the device does not count picks without penalties */
-  TRY(device_sampler_pick_rows(s->sampler, picks, n, s->logits, s->loaded->stream, err));
+  TRY(device_sampler_pick_rows(&s->sampler, picks, n, s->logits, s->loaded->stream, err));
   s->n_enqueued += (uint64_t)n;
   s->ahead.n_left = n;
   return STATUS_OK;
@@ -230,7 +230,7 @@ Status tokens_pick(BackendState *s, const Sampler *sampler, int row, bool waits,
   TRY(sync_notes(s, 0, sampler, s->n_enqueued - s->n_taken, &s->notes_version, err));
   TRY(sync_mask(s, sampler, err));
   const float *logits = s->logits + (size_t)row * (size_t)s->loaded->model->config.vocab_size;
-  TRY(device_sampler_pick(s->sampler, sampler_settings(sampler), sampler_draws(sampler), logits, s->rows.ids,
+  TRY(device_sampler_pick(&s->sampler, sampler_settings(sampler), sampler_draws(sampler), logits, s->rows.ids,
                           &s->ring[s->n_enqueued % STATE_RING], s->loaded->stream, err));
   s->n_enqueued++;
   return STATUS_OK;
@@ -289,7 +289,7 @@ static Status copy_masks(BackendState *s, const RowPick *picks, Sampler *const *
            n_words * sizeof *s->mask);
   }
   if (last < 0) return STATUS_OK;
-  return device_sampler_allow_all(s->sampler, first, s->mask + (size_t)first * n_words, last - first + 1,
+  return device_sampler_allow_all(&s->sampler, first, s->mask + (size_t)first * n_words, last - first + 1,
                                   s->loaded->stream, err);
 }
 
@@ -333,7 +333,7 @@ Status tokens_pick_rows(BackendState *s, Sampler *const *samplers, Error *err) {
     pick->slot->kind = SAMPLED_NOTHING;
   }
   TRY(copy_masks(s, list->picks, samplers, list->n, err));
-  TRY(device_sampler_pick_rows(s->sampler, list->picks, list->n, s->logits, s->loaded->stream, err));
+  TRY(device_sampler_pick_rows(&s->sampler, list->picks, list->n, s->logits, s->loaded->stream, err));
   return cuda_status(cudaEventRecord(list->made, s->loaded->stream), "cannot record an event", err);
 }
 
@@ -361,5 +361,5 @@ Status tokens_fill(BackendState *s, TokenRange span, Error *err) {
   for (int i = 0; i < span.n_tokens; i++) any |= span.ids[i] == TOKEN_PICKED;
   if (!any) return STATUS_OK;
   const Segments segments = state_segments(s, span);
-  return device_sampler_fill(s->sampler, &segments, s->rows.ids, span.n_tokens, s->loaded->stream, err);
+  return device_sampler_fill(&s->sampler, &segments, s->rows.ids, span.n_tokens, s->loaded->stream, err);
 }

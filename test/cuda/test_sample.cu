@@ -59,15 +59,46 @@ static const uint64_t *make_mask(int vocab, int step, uint64_t *mask) {
   return mask;
 }
 
+static std::vector<void *> on_device; /* the arrays of the open sampler */
+
+static void *zeros(size_t bytes) {
+  void *memory;
+  CHECK(cudaMalloc(&memory, bytes));
+  CHECK(cudaMemset(memory, 0, bytes));
+  on_device.push_back(memory);
+  return memory;
+}
+
+static DeviceSampler open_sampler(int vocab, int n) {
+  const size_t n_words = (vocab + 63) / 64, sequences = n;
+  DeviceSampler s = {};
+  s.vocab_size = vocab;
+  s.scores = (float *)zeros(sequences * vocab * sizeof *s.scores);
+  s.notes = (uint32_t *)zeros(sequences * vocab * sizeof *s.notes);
+  s.allowed = (uint64_t *)zeros(sequences * n_words * sizeof *s.allowed);
+  s.controls = zeros(sequences * device_sampler_control_bytes());
+  s.picks = zeros(sequences * device_sampler_pick_bytes());
+  s.tokens = (int32_t *)zeros(sequences * sizeof *s.tokens);
+  for (void *&pinned : s.pinned)
+    CHECK(cudaHostAlloc(&pinned, sequences * device_sampler_pick_bytes(), cudaHostAllocDefault));
+  MUST(device_sampler_reset(&s, n, 0, &error));
+  return s;
+}
+
+static void close_sampler(const DeviceSampler &s) {
+  for (void *memory : on_device) CHECK(cudaFree(memory));
+  for (void *pinned : s.pinned) CHECK(cudaFreeHost(pinned));
+  on_device.clear();
+}
+
 static void run_case(int vocab, const SamplerSettings &settings, int kind) {
   Error err = {{0}};
   Sampler *host = NULL;
-  DeviceSampler *device = NULL;
   if (sampler_open(&settings, vocab, &host, &err) != STATUS_OK) {
     printf("%s\n", err.text);
     exit(1);
   }
-  MUST(device_sampler_open(vocab, 1, &device, &error));
+  DeviceSampler device = open_sampler(vocab, 1);
   float *logits_device;
   int32_t *token;
   Sampled *slot;
@@ -80,7 +111,7 @@ static void run_case(int vocab, const SamplerSettings &settings, int kind) {
   CHECK(cudaHostAlloc(&mask, (vocab + 63) / 64 * sizeof *mask, cudaHostAllocDefault));
   for (int i = 0; i < vocab / 7; i++) sampler_count_token(host, (int32_t)(uniform() * vocab), false);
   sampler_token_counts(host, notes);
-  MUST(device_sampler_set_notes(device, 0, notes, 0, &error));
+  MUST(device_sampler_set_notes(&device, 0, notes, 0, &error));
   std::vector<float> logits(vocab);
   bool good = true;
   for (int step = 0; step < (few ? 6 : 12) && good; step++) {
@@ -89,8 +120,8 @@ static void run_case(int vocab, const SamplerSettings &settings, int kind) {
     slot->kind = SAMPLED_NOTHING;
     const uint64_t *allowed = make_mask(vocab, step, mask);
     sampler_allow(host, allowed);
-    MUST(device_sampler_allow(device, allowed, 0, &error));
-    MUST(device_sampler_pick(device, &settings, step, logits_device, token, slot, 0, &error));
+    MUST(device_sampler_allow(&device, allowed, 0, &error));
+    MUST(device_sampler_pick(&device, &settings, step, logits_device, token, slot, 0, &error));
     CHECK(cudaDeviceSynchronize());
     int32_t want = -1, there;
     Status status = sampler_pick(host, logits.data(), &want, &err);
@@ -108,7 +139,7 @@ static void run_case(int vocab, const SamplerSettings &settings, int kind) {
   }
   good ? passed++ : failed++;
   sampler_close(host);
-  device_sampler_close(device);
+  close_sampler(device);
   CHECK(cudaFree(logits_device));
   CHECK(cudaFree(token));
   CHECK(cudaFreeHost(slot));
@@ -126,12 +157,11 @@ static void run_many(int vocab, int steps) {
                                            settings_of(0, 0, 1, 0)};
   for (int i : {1, 3, 6}) settings[i].repetition_penalty = 1.1, settings[i].presence_penalty = 0.3;
   std::vector<Sampler *> host(n);
-  DeviceSampler *device = NULL;
   float *logits_device;
   Sampled *slots;
   uint32_t *notes;
   uint64_t *masks;
-  MUST(device_sampler_open(vocab, n, &device, &error));
+  DeviceSampler device = open_sampler(vocab, n);
   CHECK(cudaMalloc(&logits_device, (size_t)n_rows * vocab * sizeof(float)));
   CHECK(cudaHostAlloc(&slots, n * sizeof *slots, cudaHostAllocMapped));
   CHECK(cudaHostAlloc(&notes, vocab * sizeof *notes, cudaHostAllocDefault));
@@ -141,7 +171,7 @@ static void run_many(int vocab, int steps) {
     MUST(sampler_open(&settings[i], vocab, &host[i], &error));
     for (int k = 0; k < vocab / 5; k++) sampler_count_token(host[i], (int32_t)(uniform() * vocab), false);
     sampler_token_counts(host[i], notes);
-    MUST(device_sampler_set_notes(device, i, notes, 0, &error));
+    MUST(device_sampler_set_notes(&device, i, notes, 0, &error));
     CHECK(cudaDeviceSynchronize());
   }
   std::vector<float> logits((size_t)n_rows * vocab), row(vocab);
@@ -160,8 +190,8 @@ static void run_many(int vocab, int steps) {
     picks.erase(picks.begin() + step % n); /* its draw is missing, too */
     for (size_t i = 0; i < picks.size(); i++) picks[i].slot = &slots[i];
     CHECK(cudaMemcpy(logits_device, logits.data(), logits.size() * sizeof(float), cudaMemcpyHostToDevice));
-    MUST(device_sampler_allow_all(device, 0, masks, n, 0, &error));
-    MUST(device_sampler_pick_rows(device, picks.data(), (int)picks.size(), logits_device, 0, &error));
+    MUST(device_sampler_allow_all(&device, 0, masks, n, 0, &error));
+    MUST(device_sampler_pick_rows(&device, picks.data(), (int)picks.size(), logits_device, 0, &error));
     CHECK(cudaDeviceSynchronize());
     for (size_t i = 0; i < picks.size(); i++) {
       Sampler *own = host[picks[i].sequence];
@@ -178,7 +208,7 @@ static void run_many(int vocab, int steps) {
   }
   good ? passed++ : failed++;
   for (Sampler *s : host) sampler_close(s);
-  device_sampler_close(device);
+  close_sampler(device);
   CHECK(cudaFree(logits_device));
   for (void *p : {(void *)slots, (void *)notes, (void *)masks}) CHECK(cudaFreeHost(p));
 }
@@ -187,8 +217,7 @@ static void run_many(int vocab, int steps) {
 static void broken(float bad, bool everywhere, SampledKind want, double temperature, int top_k) {
   SamplerSettings settings = settings_of(temperature, top_k, 1, 0);
   const int vocab = 1000;
-  DeviceSampler *device = NULL;
-  MUST(device_sampler_open(vocab, 1, &device, &error));
+  DeviceSampler device = open_sampler(vocab, 1);
   float *logits_device;
   int32_t *token;
   Sampled *slot;
@@ -201,14 +230,14 @@ static void broken(float bad, bool everywhere, SampledKind want, double temperat
   for (int round = 0; round < 2; round++) {
     slot->kind = SAMPLED_NOTHING;
     CHECK(cudaMemcpy(logits_device, logits.data(), vocab * sizeof(float), cudaMemcpyHostToDevice));
-    MUST(device_sampler_pick(device, &settings, 0, logits_device, token, slot, 0, &error));
+    MUST(device_sampler_pick(&device, &settings, 0, logits_device, token, slot, 0, &error));
     CHECK(cudaDeviceSynchronize());
     good = good && slot->kind == (round ? SAMPLED_TOKEN : want);
     for (float &value : logits) value = 2.0f;
   }
   if (!good) printf("FAILED broken logits %g, temperature %g, top-k %d\n", bad, temperature, top_k);
   good ? passed++ : failed++;
-  device_sampler_close(device);
+  close_sampler(device);
   CHECK(cudaFree(logits_device));
   CHECK(cudaFree(token));
   CHECK(cudaFreeHost(slot));

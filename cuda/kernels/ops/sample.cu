@@ -327,71 +327,24 @@ __global__ void fill_kernel(const int32_t *tokens, const int *segment_of, const 
 
 } // namespace
 
-/* In each array the sequences' parts follow one another. */
-struct DeviceSampler {
-  int vocab_size, n_sequences;
-  float *scores;     /* device [n_sequences][vocab_size] */
-  uint32_t *notes;   /* device [n_sequences][vocab_size] */
-  uint64_t *allowed; /* device [n_sequences][mask_words()] */
-  bool masked;       /* `allowed` limits sequence 0 */
-  Control *controls; /* device [n_sequences] */
-  Pick *picks;       /* device [n_sequences] of device_sampler_pick_rows() */
-  int32_t *tokens;   /* device [n_sequences] the token last picked for each; the host reads Pick.slot */
-  Pick *pinned[2];   /* host [n_sequences], copied to `picks`: in turn, as a copy may still be under way */
-  int turn;
-};
+size_t device_sampler_control_bytes(void) {
+  return sizeof(Control);
+}
+
+size_t device_sampler_pick_bytes(void) {
+  return sizeof(Pick);
+}
+
+Status device_sampler_reset(const DeviceSampler *s, int n_sequences, cudaStream_t stream, Error *err) {
+  Control *controls = (Control *)s->controls;
+  for (int i = 0; i < n_sequences; i++)
+    TRY(cuda_status(cudaMemsetAsync(&controls[i].lowest, 0xff, sizeof controls->lowest, stream),
+                    "cannot clear memory", err));
+  return STATUS_OK;
+}
 
 static size_t mask_words(int vocab_size) {
   return ((size_t)vocab_size + 63) / 64;
-}
-
-static Status allocate(DeviceSampler *s, Error *err) {
-  static const char what[] = "no memory to sample";
-  const size_t n = (size_t)s->n_sequences, all = n * (size_t)s->vocab_size, words = mask_words(s->vocab_size);
-  TRY(cuda_status(cudaMalloc(&s->scores, all * sizeof *s->scores), what, err));
-  TRY(cuda_status(cudaMalloc(&s->notes, all * sizeof *s->notes), what, err));
-  TRY(cuda_status(cudaMalloc(&s->allowed, n * words * sizeof *s->allowed), what, err));
-  TRY(cuda_status(cudaMalloc(&s->controls, n * sizeof *s->controls), what, err));
-  TRY(cuda_status(cudaMalloc(&s->picks, n * sizeof *s->picks), what, err));
-  TRY(cuda_status(cudaMalloc(&s->tokens, n * sizeof *s->tokens), what, err));
-  for (Pick *&pinned : s->pinned)
-    TRY(cuda_status(cudaHostAlloc(&pinned, n * sizeof *pinned, cudaHostAllocDefault), what, err));
-  TRY(cuda_status(cudaMemset(s->notes, 0, all * sizeof *s->notes), what, err));
-  TRY(cuda_status(cudaMemset(s->controls, 0, n * sizeof *s->controls), what, err));
-  for (size_t i = 0; i < n; i++)
-    TRY(cuda_status(cudaMemset(&s->controls[i].lowest, 0xff, sizeof s->controls->lowest), what, err));
-  return cuda_status(cudaDeviceSynchronize(), what, err);
-}
-
-size_t device_sampler_bytes(int vocab_size, int n_sequences) {
-  const size_t tokens = (size_t)vocab_size * (sizeof(float) + sizeof(uint32_t)),
-               mask = mask_words(vocab_size) * sizeof(uint64_t);
-  return (size_t)n_sequences * (tokens + mask + sizeof(Control) + sizeof(Pick) + sizeof(int32_t));
-}
-
-Status device_sampler_open(int vocab_size, int n_sequences, DeviceSampler **sampler, Error *err) {
-  *sampler = NULL;
-  DeviceSampler *s = (DeviceSampler *)mem_alloc(1, sizeof *s, "the sampler", err);
-  if (!s) return STATUS_FAILED;
-  s->vocab_size = vocab_size, s->n_sequences = n_sequences;
-  Status status = allocate(s, err);
-  if (status)
-    device_sampler_close(s);
-  else
-    *sampler = s;
-  return status;
-}
-
-void device_sampler_close(DeviceSampler *s) {
-  if (!s) return;
-  cudaFree(s->scores);
-  cudaFree(s->notes);
-  cudaFree(s->allowed);
-  cudaFree(s->controls);
-  cudaFree(s->picks);
-  cudaFree(s->tokens);
-  for (Pick *pinned : s->pinned) cudaFreeHost(pinned);
-  free(s);
 }
 
 Status device_sampler_set_notes(DeviceSampler *s, int sequence, const uint32_t *notes, cudaStream_t stream,
@@ -402,8 +355,8 @@ Status device_sampler_set_notes(DeviceSampler *s, int sequence, const uint32_t *
                      "cannot copy notes", err);
 }
 
-static Status copy_masks(DeviceSampler *s, int first, const uint64_t *masks, int n, cudaStream_t stream,
-                         Error *err) {
+Status device_sampler_allow_all(DeviceSampler *s, int first, const uint64_t *masks, int n,
+                                cudaStream_t stream, Error *err) {
   const size_t words = mask_words(s->vocab_size);
   return cuda_status(cudaMemcpyAsync(s->allowed + (size_t)first * words, masks,
                                      (size_t)n * words * sizeof *masks, cudaMemcpyHostToDevice, stream),
@@ -412,12 +365,7 @@ static Status copy_masks(DeviceSampler *s, int first, const uint64_t *masks, int
 
 Status device_sampler_allow(DeviceSampler *s, const uint64_t *mask, cudaStream_t stream, Error *err) {
   s->masked = mask != NULL;
-  return mask ? copy_masks(s, 0, mask, 1, stream, err) : STATUS_OK;
-}
-
-Status device_sampler_allow_all(DeviceSampler *s, int first, const uint64_t *masks, int n,
-                                cudaStream_t stream, Error *err) {
-  return copy_masks(s, first, masks, n, stream, err);
+  return mask ? device_sampler_allow_all(s, 0, mask, 1, stream, err) : STATUS_OK;
 }
 
 /* The pick of a sequence from a row of the logits; `allowed` is NULL. */
@@ -428,7 +376,7 @@ static Pick make_pick(const DeviceSampler *s, const SamplerSettings *set, uint64
   const bool greedy = set->temperature == 0 || set->top_k == 1;
   p.way = greedy ? WAY_GREEDY : set->top_k && set->top_k <= kMostTopK ? WAY_TOP_K : WAY_CUTS;
   p.logits = logits, p.scores = s->scores + first, p.notes = s->notes + first;
-  p.control = s->controls + sequence;
+  p.control = (Control *)s->controls + sequence;
   p.vocab_size = s->vocab_size, p.top_k = set->top_k;
   p.repetition = (float)set->repetition_penalty, p.presence = (float)set->presence_penalty;
   p.frequency = (float)set->frequency_penalty;
@@ -484,7 +432,7 @@ Status device_sampler_pick(DeviceSampler *s, const SamplerSettings *set, uint64_
 Status device_sampler_pick_rows(DeviceSampler *s, const RowPick *rows, int n, const float *logits,
                                 cudaStream_t stream, Error *err) {
   const size_t vocab = (size_t)s->vocab_size, words = mask_words(s->vocab_size);
-  Pick *const pinned = s->pinned[s->turn];
+  Pick *const pinned = (Pick *)s->pinned[s->turn];
   Ways ways = {};
   s->turn = 1 - s->turn;
   for (int i = 0; i < n; i++) {
@@ -496,9 +444,9 @@ Status device_sampler_pick_rows(DeviceSampler *s, const RowPick *rows, int n, co
     ways.add(p);
   }
   TRY(cuda_status(
-      cudaMemcpyAsync(s->picks, pinned, (size_t)n * sizeof *s->picks, cudaMemcpyHostToDevice, stream),
+      cudaMemcpyAsync(s->picks, pinned, (size_t)n * sizeof *pinned, cudaMemcpyHostToDevice, stream),
       "cannot copy picks", err));
-  return launch_picks(ManyPicks{s->picks}, n, ways, stream, err);
+  return launch_picks(ManyPicks{(const Pick *)s->picks}, n, ways, stream, err);
 }
 
 Status device_sampler_fill(const DeviceSampler *s, const Segments *segments, int32_t *ids, int n_rows,

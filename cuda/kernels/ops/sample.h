@@ -5,6 +5,7 @@
 #pragma once
 
 #include <cuda_runtime_api.h>
+#include <stdbool.h>
 #include <stdint.h>
 
 #include "base/sampler_math.h"
@@ -13,13 +14,25 @@
 
 C_BEGIN
 
-typedef struct DeviceSampler DeviceSampler; /* scores, notes of seen tokens and histograms on the device */
+/* A session's sampler. The caller gives it memory: arrays on the device, but `pinned` on the host. In each array
+ * the sequences' parts follow one another. Notes and controls begin as zeros. */
+typedef struct {
+  int vocab_size;
+  float *scores;     /* [n_sequences][vocab_size] hold nothing between picks */
+  uint32_t *notes;   /* [n_sequences][vocab_size] of seen tokens */
+  uint64_t *allowed; /* [n_sequences][(vocab_size + 63) / 64] */
+  void *controls;    /* [n_sequences] histograms, of device_sampler_control_bytes() each */
+  void *picks;       /* [n_sequences] of device_sampler_pick_rows(), of device_sampler_pick_bytes() each */
+  int32_t *tokens;   /* [n_sequences] the token last picked for each; the host reads RowPick.slot */
+  void *pinned[2];   /* [n_sequences] copied to `picks`: in turn, as a copy may still be under way */
+  int turn;
+  bool masked; /* `allowed` limits sequence 0 */
+} DeviceSampler;
 
-/* Each of the n_sequences sequences has notes of its own. */
-Status device_sampler_open(int vocab_size, int n_sequences, DeviceSampler **sampler, Error *err);
-/* Bytes of device memory that such a sampler takes. */
-size_t device_sampler_bytes(int vocab_size, int n_sequences);
-void device_sampler_close(DeviceSampler *sampler);
+size_t device_sampler_control_bytes(void);
+size_t device_sampler_pick_bytes(void);
+/* Enqueues what the controls of n sequences need before their first pick. */
+Status device_sampler_reset(const DeviceSampler *sampler, int n_sequences, cudaStream_t stream, Error *err);
 
 /* Enqueues a copy of notes[vocab_size], which sampler_token_counts() made. notes is pinned host memory and
  * stays unchanged until the copy is complete. */
