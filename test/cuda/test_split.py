@@ -271,7 +271,7 @@ def test_a_gpu_that_fails_ends_the_answer(auk, model, by):
     program = auk[-1]
     if b"EMULATED_FAULT_GPU" not in open(program, "rb").read():
         pytest.skip("needs the emulated GPU")
-    for call in (250, 300):  # while loading or in a step
+    for call in (120, 220):  # while loading or in a step
         failed = run(auk, "-m", model, "--raw", "-p", "abc", "-n", "8", "--ignore-eos", "-c", "64", "--split", "2",
                      "--decode-step", "kernels", "--split-by", by, AUK_FAULT=f"cuda:{call}", EMULATED_FAULT_GPU="1")
         assert failed.returncode == 1 and failed.stderr.startswith("auk: GPU") and failed.stderr.count("\n") == 1
@@ -362,7 +362,7 @@ def test_groups_of_gpus(auk, tmp_path):
     refused = run(auk, *flags, "--gpu", "0,1,2", EMULATED_GPUS="4")
     assert refused.returncode == 2 and "names 3, which are no groups of 2" in refused.stderr
     if EMULATED:
-        fails = run(auk, *flags, "--gpu", "all", EMULATED_GPUS="4", AUK_FAULT="cuda:300", EMULATED_FAULT_GPU="2")
+        fails = run(auk, *flags, "--gpu", "all", EMULATED_GPUS="4", AUK_FAULT="cuda:120", EMULATED_FAULT_GPU="2")
         assert fails.stdout == one.stdout and "GPUs 2 and 3 fail, and leave" in fails.stderr, fails.stderr
 
 
