@@ -29,7 +29,7 @@ static DeviceProjections keys_and_values(const BackendModel *m, int layer) {
   const ModelConfig *c = &m->model->config;
   const LayerConfig own = config_layer(c, layer);
   const DeviceProjections *all = &m->layers[layer].qkv;
-  const int n_queries = query_outputs(c, &own);
+  const int n_queries = own.q_outputs;
   DeviceProjections some = {.n_parts = 0};
   for (int i = 0; i < all->n_parts; i++) {
     const DeviceLinear *part = &all->parts[i];

@@ -15,7 +15,7 @@
 static int attention_outputs(const ModelConfig *c, const LayerConfig *own) {
   if (c->latent.kv_rank > 0) return 0; /* latent_in has them */
   const int index = c->indexer.block > 0 ? (c->indexer.n_heads + 1) * c->indexer.head_dim : 0;
-  return state_index_outputs(c, own) + index;
+  return state_index_outputs(own) + index;
 }
 
 /* Rows of logits that the sampler picks from at once. */

@@ -62,6 +62,11 @@ Status residual_sum_x(BackendState *s, int n_rows, Error *err) {
   return s->peers.n > 0 ? shared_add(s, s->x, n_rows, err) : STATUS_OK;
 }
 
+Status residual_centre(BackendState *s, OpKind kind, int n_rows, Error *err) {
+  const ModelConfig *c = &s->loaded->model->config;
+  return op_centres(c, kind) ? ops_centre(s->x, c->hidden, n_rows, s->loaded->stream, err) : STATUS_OK;
+}
+
 /* True if nothing reads x between a sum that also makes x's norm and the next sum. Between these sums each
  * GPU needs only its own rows of x (AddNorm.apart). */
 static bool x_may_stay_apart(const BackendState *s) {

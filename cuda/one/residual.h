@@ -57,6 +57,9 @@ Status residual_norm_wide(BackendState *s, InputNorm norm, int n_rows, Error *er
 Status residual_project(BackendState *s, const DeviceProjections *p, InputNorm norm, int n_rows, float *y,
                         int stride, Error *err);
 
+/* x = x - mean(x), if operations of this kind end with that. */
+Status residual_centre(BackendState *s, OpKind kind, int n_rows, Error *err);
+
 /* Weights of the norms around a matmul into the residual stream, and a factor; each may be NULL. */
 typedef struct {
   const float *post;   /* [hidden] of the matmul's output */

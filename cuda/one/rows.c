@@ -78,7 +78,7 @@ static Status norm_q_k(BackendState *s, int layer, int n_tokens, Error *err) {
   const DeviceLayer *l = &s->loaded->layers[layer];
   const LayerConfig own = config_layer(c, layer);
   const int n_q = own.n_heads * own.head_dim, n_k = own.n_kv_heads * own.head_dim;
-  if (c->qk_norm == QK_NORM_CENTRED)
+  if (own.qk_norm == QK_NORM_CENTRED)
     return ops_centred_norm_heads(rows_queries(s, layer), (size_t)s->projection_stride, own.n_heads,
                                   own.n_kv_heads, own.head_dim, l->q_norm, l->k_norm, (float)c->norm_eps,
                                   n_tokens, s->loaded->stream, err);
@@ -91,7 +91,7 @@ static QkvHeads heads_of(const BackendState *s, int layer) {
   const ModelConfig *c = &m->model->config;
   const DeviceLayer *l = &m->layers[layer];
   const LayerConfig own = config_layer(c, layer);
-  const bool before = c->qk_norm > QK_NORM_HEADS; /* made by norm_q_k() */
+  const bool before = own.qk_norm > QK_NORM_HEADS; /* made by norm_q_k() */
   const Attention attention = state_attention(s, layer);
   return (QkvHeads){
       .n_heads = own.n_heads,
@@ -107,7 +107,7 @@ static QkvHeads heads_of(const BackendState *s, int layer) {
       .pages = attention.pages,
       .projections = rows_queries(s, layer),
       .stride = (size_t)s->projection_stride,
-      .query_step = query_outputs(c, &own) / own.n_heads,
+      .query_step = own.q_outputs / own.n_heads,
       .q = s->q,
       .k_cache = s->layers[layer].cache[KEYS],
       .v_cache = s->layers[layer].cache[VALUES],
@@ -116,10 +116,10 @@ static QkvHeads heads_of(const BackendState *s, int layer) {
       .rotary_dim = own.rope == ROPE_NONE ? 0 : 2 * m->ropes[own.rope].n_pairs,
       .neighbours = c->rope.neighbours,
       .norm_after_rope = c->qk_norm_after_rope,
-      .plain_qk_norm = c->qk_norm == QK_NORM_PLAIN && !own.no_qk_norm,
+      .plain_qk_norm = own.qk_norm == QK_NORM_PLAIN,
       .v_norm = c->v_norm,
       .k_as_v = own.k_as_v,
-      .query_scale_beta = c->query_scale_nope && own.rope != ROPE_NONE ? 0 : (float)c->query_scale_beta,
+      .query_scale_beta = (float)own.query_scale_beta,
       .query_scale_step = (float)c->query_scale_step,
       .query_scale_ahead = c->query_scale_nope,
   };
@@ -158,21 +158,20 @@ Status rows_project_heads(BackendState *s, int layer, int n_rows, bool *done, Er
 static Status spread_values(BackendState *s, int layer, int n_rows, Error *err) {
   const ModelConfig *c = &s->loaded->model->config;
   const LayerConfig own = config_layer(c, layer);
-  const ValueHeads heads = {own.n_kv_heads, config_value_dim(c, &own), own.head_dim};
-  float *values = s->projections + query_outputs(c, &own) + own.n_kv_heads * own.head_dim;
+  const ValueHeads heads = {own.n_kv_heads, own.value_dim, own.head_dim};
+  float *values = s->projections + own.q_outputs + own.n_kv_heads * own.head_dim;
   return ops_spread_values(&heads, (float)c->value_scale, values, (size_t)s->projection_stride, n_rows,
                            s->loaded->stream, err);
 }
 
 Status rows_append(BackendState *s, int layer, int n_rows, Error *err) {
   const ModelConfig *c = &s->loaded->model->config;
-  if (c->qkv_clip != 0) {
-    const LayerConfig own = config_layer(c, layer);
-    TRY(ops_clip(s->projections, (size_t)s->projection_stride, qkv_outputs(c, &own), (float)c->qkv_clip,
-                 n_rows, s->loaded->stream, err));
-  }
+  const LayerConfig own = config_layer(c, layer);
+  if (c->qkv_clip != 0)
+    TRY(ops_clip(s->projections, (size_t)s->projection_stride, qkv_outputs(&own), (float)c->qkv_clip, n_rows,
+                 s->loaded->stream, err));
   if (c->value_dim > 0) TRY(spread_values(s, layer, n_rows, err));
-  if (c->qk_norm > QK_NORM_HEADS) TRY(norm_q_k(s, layer, n_rows, err));
+  if (own.qk_norm > QK_NORM_HEADS) TRY(norm_q_k(s, layer, n_rows, err));
   const QkvHeads heads = heads_of(s, layer);
   return ops_qk_norm_rope_append(&heads, n_rows, s->loaded->stream, err);
 }

@@ -7,20 +7,13 @@
 #include "cuda/kernels/ops/streams.h"
 #include "cuda/kernels/ptx/device.h"
 
-int query_outputs(const ModelConfig *c, const LayerConfig *own) {
-  return (c->attn_gate == ATTN_GATE_IN_Q ? 2 : 1) * own->n_heads * own->head_dim;
-}
-
-int qkv_outputs(const ModelConfig *c, const LayerConfig *own) {
+int qkv_outputs(const LayerConfig *own) {
   const int n = own->shares_kv ? 0 : own->k_as_v ? 1 : 2;
-  return query_outputs(c, own) + n * own->n_kv_heads * own->head_dim;
+  return own->q_outputs + n * own->n_kv_heads * own->head_dim;
 }
 
-int state_index_outputs(const ModelConfig *c, const LayerConfig *own) {
-  const int heads = own->n_heads * own->head_dim;
-  return qkv_outputs(c, own) + (c->attn_gate == ATTN_GATE_NUMBERS ? heads
-                                : c->attn_gate == ATTN_GATE_HEADS ? own->n_heads
-                                                                  : 0);
+int state_index_outputs(const LayerConfig *own) {
+  return qkv_outputs(own) + (own->attn_gate == ATTN_GATE_IN_Q ? 0 : own->n_gates);
 }
 
 int state_latent_inputs(const ModelConfig *c) {

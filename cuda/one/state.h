@@ -156,8 +156,6 @@ size_t state_array_before(const ModelConfig *config, const StateOptions *options
 
 /* Length of a row of latent_in: the queries or their latent, kv_a's outputs, the heads' gates. */
 int state_latent_inputs(const ModelConfig *config);
-/* Outputs of a layer's q: queries and, with ATTN_GATE_IN_Q, gates. */
-int query_outputs(const ModelConfig *config, const LayerConfig *layer);
 /* Outputs of b (not in Mamba-2), a, qkv and z together, in a layer of the delta rule or Mamba-2; with a
  * gate_rank also those of z_in and a_in. 0: the model has no such layer. With delta_beside, q, k and v
  * follow. */
@@ -165,9 +163,9 @@ int delta_outputs(const DeltaConfig *delta);
 /* Outputs of q, k and v together. With shares_kv there is no k and no v, with k_as_v no v. With value_dim a
  * head of v counts head_dim, as after ops_spread_values(). If attn_gate is a matrix of its own, its outputs
  * come next. */
-int qkv_outputs(const ModelConfig *config, const LayerConfig *layer);
+int qkv_outputs(const LayerConfig *layer);
 /* The first output of the index queries among a layer's projections: after q, k, v and the gates. */
-int state_index_outputs(const ModelConfig *config, const LayerConfig *layer);
+int state_index_outputs(const LayerConfig *layer);
 
 /* The backend's recurrent_bytes, state_save, state_restore and state_copy. */
 size_t state_recurrent_bytes(const ModelConfig *config, int layer);

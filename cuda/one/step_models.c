@@ -93,7 +93,7 @@ static const char *unsupported_varied(const Model *model, int layer) {
   int window;
   step_windows(c, &window);
   if (own.window > 0 && own.window != window) return "windows of different sizes";
-  if (!c->attn_sinks || own.no_sinks) return "clamped experts without sinks of attention";
+  if (!own.sinks) return "clamped experts without sinks of attention";
   for (int which = 0; which < expert_linear(1, 0); which++)
     if (layer_linear_exists(c, layer, which) && !layer_linear(l, which)->bias.data)
       return "clamped experts without all biases";

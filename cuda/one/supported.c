@@ -45,7 +45,6 @@ static const char *unsupported_part(const ModelConfig *config) {
   for (int layer = 0; layer < config->n_layers; layer++) {
     const LayerConfig own = config_layer(config, layer);
     const bool attention = own.kind == LAYER_ATTENTION;
-    const int value_dim = config_value_dim(config, &own);
     const struct {
       bool there;
       const char *words;
@@ -56,10 +55,11 @@ static const char *unsupported_part(const ModelConfig *config) {
              (own.head_dim % 16 != 0 || own.head_dim > 256 || own.n_heads > 16 * own.n_kv_heads),
          "attention to chosen positions with heads that it does not take"},
         /* Kernels of attention write rows without gaps; matmuls read each row at a multiple of 8 numbers. */
-        {!latent && attention && (own.n_heads * own.head_dim % 8 != 0 || own.n_heads * value_dim % 8 != 0),
+        {!latent && attention &&
+             (own.n_heads * own.head_dim % 8 != 0 || own.n_heads * own.value_dim % 8 != 0),
          "heads that have together a number of outputs that is no multiple of 8"},
         /* the limit of ops_spread_values() */
-        {config->value_dim > 0 && own.n_kv_heads > CUDA_MAX_VALUES / value_dim,
+        {config->value_dim > 0 && own.n_kv_heads > CUDA_MAX_VALUES / own.value_dim,
          "values that are shorter than keys, and more than 12288 numbers of a token"},
         {(own.chunk & (own.chunk - 1)) != 0, "attention in chunks whose size is no power of two"},
         {config->experts.n_experts > LINEAR_MAX_EXPERTS, "more than 1024 experts"},

@@ -338,7 +338,7 @@ static Status cuda_embed(BackendState *s, TokenRange span, int layer, Error *err
   if (c->learned_positions)
     TRY(ops_add_rows(m->input_table, m->model->input_table.dtype, c->hidden, s->rows.pos, n_rows, s->x,
                      m->stream, err));
-  if (norms_are_centred(c)) TRY(ops_centre(s->x, c->hidden, n_rows, m->stream, err));
+  TRY(residual_centre(s, OP_EMBED, n_rows, err));
   if (c->per_layer_width > 0) TRY(make_layer_inputs(s, n_rows, err));
   if (c->streams.n > 0) TRY(streams_begin(s, n_rows, err));
   if (c->altup.n > 0) TRY(altup_begin(s, n_rows, err));
@@ -348,13 +348,13 @@ static Status cuda_embed(BackendState *s, TokenRange span, int layer, Error *err
 static Status cuda_norm_qkv_rope_append(BackendState *s, TokenRange span, int layer, Error *err) {
   const DeviceLayer *l = &s->loaded->layers[layer];
   const ModelConfig *c = &s->loaded->model->config;
+  const LayerConfig own = config_layer(c, layer);
   const int n_rows = rows_of(s, span);
-  if (c->latent.kv_rank) return latent_project(s, layer, n_rows, err);
+  if (own.latent) return latent_project(s, layer, n_rows, err);
   if (c->parallel || c->altup.n > 0) { /* h is also the input of the MLP, the router (in fp32) or LAuReL */
-    const bool wide = config_layer(c, layer).n_experts > 0;
-    TRY((wide ? residual_norm_wide : residual_norm_input)(s, attn_input_norm(l), n_rows, err));
+    TRY((own.n_experts > 0 ? residual_norm_wide : residual_norm_input)(s, attn_input_norm(l), n_rows, err));
     TRY(products_project(s, &l->qkv, 0, n_rows, s->projections, s->projection_stride, err));
-  } else if (!config_layer(c, layer).delta_beside) { /* else norm_delta_rule() has made q, k and v */
+  } else if (!own.delta_beside) { /* else norm_delta_rule() has made q, k and v */
     bool done;
     TRY(rows_project_heads(s, layer, n_rows, &done, err));
     if (done) return STATUS_OK;
@@ -440,14 +440,12 @@ static Status cuda_norm_delta_rule(BackendState *s, TokenRange span, int layer, 
 static Status apply_gates(BackendState *s, int n_tokens, int layer, Error *err) {
   const ModelConfig *c = &s->loaded->model->config;
   const LayerConfig own = config_layer(c, layer);
-  if (c->latent.kv_rank > 0) return latent_gate(s, n_tokens, err);
-  const bool in_q = c->attn_gate == ATTN_GATE_IN_Q, by_head = c->attn_gate == ATTN_GATE_HEADS;
-  const HeadGates gates = {.gates = s->projections + (in_q ? own.head_dim : qkv_outputs(c, &own)),
+  if (own.latent) return latent_gate(s, n_tokens, err);
+  const bool in_q = own.attn_gate == ATTN_GATE_IN_Q;
+  const HeadGates gates = {.gates = s->projections + (in_q ? own.head_dim : qkv_outputs(&own)),
                            .stride = (size_t)s->projection_stride,
-                           .step = in_q      ? 2 * own.head_dim
-                                   : by_head ? 1
-                                             : own.head_dim,
-                           .by_head = by_head,
+                           .step = (in_q ? own.q_outputs : own.n_gates) / own.n_heads,
+                           .by_head = own.attn_gate == ATTN_GATE_HEADS,
                            .softplus = c->attn_gate_softplus,
                            .n_heads = own.n_heads,
                            .head_dim = own.head_dim};
@@ -480,7 +478,7 @@ static Status cuda_norm_short_conv(BackendState *s, TokenRange span, int layer, 
 static Status join_values(BackendState *s, int n_rows, int layer, void **out, Error *err) {
   const ModelConfig *c = &s->loaded->model->config;
   const LayerConfig own = config_layer(c, layer);
-  const ValueHeads heads = {own.n_heads, config_value_dim(c, &own), own.head_dim};
+  const ValueHeads heads = {own.n_heads, own.value_dim, own.head_dim};
   *out = s->a;
   if (own.kind != LAYER_ATTENTION || c->value_dim == 0) return STATUS_OK;
   *out = s->q;
@@ -490,19 +488,18 @@ static Status join_values(BackendState *s, int n_rows, int layer, void **out, Er
 static Status cuda_out_proj_residual(BackendState *s, TokenRange span, int layer, Error *err) {
   const ModelConfig *c = &s->loaded->model->config;
   const DeviceLayer *l = &s->loaded->layers[layer];
+  const LayerConfig own = config_layer(c, layer);
   int n_rows = rows_of(s, span);
   LinearCall call =
       products_call(s, &l->o, s->a, padded_row(l->o.n_in), n_rows, LINEAR_ADD_F32, s->x, c->hidden);
   if (narrow_fit(s, layer, n_rows, NARROW_O, &call)) return products_run(s, &call, err);
-  if (c->attn_gate != ATTN_GATE_NONE && config_layer(c, layer).kind == LAYER_ATTENTION)
-    TRY(apply_gates(s, n_rows, layer, err));
-  if (c->latent.kv_rank > 0 && config_layer(c, layer).kind == LAYER_ATTENTION)
-    TRY(latent_values(s, layer, n_rows, err));
-  if (config_layer(c, layer).delta_beside)
+  if (own.n_gates > 0) TRY(apply_gates(s, n_rows, layer, err));
+  if (own.latent) TRY(latent_values(s, layer, n_rows, err));
+  if (own.delta_beside)
     TRY(residual_linear(s, &l->delta_o, s->beside, n_rows, (Norms){0}, first_sum(layer), err));
   /* In three cases the next norm is not made here: route() makes it for experts, cuda_mix_for_mlp() makes it
    * for streams, and the input of a parallel MLP is made already. */
-  const bool other = config_layer(c, layer).n_experts > 0 || c->streams.n > 0 || c->parallel;
+  const bool other = own.n_experts > 0 || c->streams.n > 0 || c->parallel;
   void *from;
   TRY(join_values(s, n_rows, layer, &from, err));
   if (span.n_kept > 0) {
@@ -512,8 +509,7 @@ static Status cuda_out_proj_residual(BackendState *s, TokenRange span, int layer
   TRY(residual_linear(s, &l->o, from, n_rows, (Norms){l->attn_post_norm, NULL, other ? NULL : l->mlp_norm},
                       first_sum(layer), err));
   if (c->parallel) s->ready = READY_IN_H;
-  return norms_are_centred(c) && !c->parallel ? ops_centre(s->x, c->hidden, n_rows, s->loaded->stream, err)
-                                              : STATUS_OK;
+  return residual_centre(s, OP_OUT_PROJ, n_rows, err);
 }
 
 /* x = layer_scalar * (x + rmsnorm(W_projection (activation(W_gate r) * p)) * input_norm); r is the residual

@@ -26,13 +26,6 @@ int cpu_padded(int64_t n) {
   return n < INT32_MAX ? (int)n : INT32_MAX;
 }
 
-/* The number of attention's gates of one row in a layer. */
-static int64_t n_gates(const ModelConfig *config, int layer) {
-  if (config->attn_gate == ATTN_GATE_NONE) return 0;
-  const LayerConfig own = config_layer(config, layer);
-  return (int64_t)own.n_heads * (config->attn_gate == ATTN_GATE_HEADS ? 1 : own.head_dim);
-}
-
 static void raise_to(int *most, int64_t n) {
   if (cpu_padded(n) > *most) *most = cpu_padded(n);
 }
@@ -74,8 +67,8 @@ static StatePlan plan_of(const ModelConfig *config, const StateOptions *options)
     const LayerConfig own = config_layer(config, layer);
     raise_to(&plan.heads, (int64_t)own.n_heads * own.head_dim);
     raise_to(&plan.kv_heads, (int64_t)own.n_kv_heads * own.head_dim);
-    raise_to(&plan.gates, n_gates(config, layer));
-    if (config->attn_gate == ATTN_GATE_IN_Q) raise_to(&plan.queries, 2 * n_gates(config, layer));
+    raise_to(&plan.gates, own.n_gates);
+    if (own.attn_gate == ATTN_GATE_IN_Q) raise_to(&plan.queries, own.q_outputs);
     raise_to(&plan.intermediate, own.intermediate);
     raise_to(&plan.v_width, own.head_dim);
     if (own.rope == ROPE_LOCAL) plan.n_ropes = 2;
@@ -342,10 +335,10 @@ void cpu_centre(float *x, int n) {
   for (int i = 0; i < n; i++) x[i] = (float)((double)x[i] - sum / n);
 }
 
-/* Centres x, if the model's norms are centred. */
-static void centre(BackendState *state, int n_rows) {
+/* Centres x, if operations of this kind end with that. */
+static void centre(BackendState *state, OpKind kind, int n_rows) {
   const ModelConfig *config = &state->loaded->model->config;
-  for (int r = 0; norms_are_centred(config) && r < n_rows; r++)
+  for (int r = 0; op_centres(config, kind) && r < n_rows; r++)
     cpu_centre(cpu_row(state->x, state->plan.hidden, r), config->hidden);
 }
 
@@ -373,7 +366,7 @@ static Status cpu_embed(BackendState *state, TokenRange range, int layer, Error 
     read_row(&model->input_table, state->positions[r], learned);
     for (int i = 0; i < embedding->n_columns; i++) x[i] += learned[i];
   }
-  centre(state, range.n_tokens);
+  centre(state, OP_EMBED, range.n_tokens);
   if (state->plan.ngrams) memcpy(state->ids, ids, (size_t)range.n_tokens * sizeof *ids);
   for (int r = 0; r < range.n_tokens; r++)
     for (int s = 0; s < model->config.streams.n; s++)
@@ -460,8 +453,9 @@ static void clip(const Matmul *matmul, int n_rows, float limit) {
 static Status cpu_norm_qkv_rope_append(BackendState *state, TokenRange range, int layer, Error *err) {
   const ModelConfig *config = &state->loaded->model->config;
   const CpuLayer *weights = &state->loaded->layers[layer];
-  const bool gate_in_q = config->attn_gate == ATTN_GATE_IN_Q;
-  if (config->latent.kv_rank) {
+  const LayerConfig own = config_layer(config, layer);
+  const bool gate_in_q = own.attn_gate == ATTN_GATE_IN_Q;
+  if (own.latent) {
     cpu_latent_project(state, range, layer, attn_input(state, range, layer));
     return STATUS_OK;
   }
@@ -487,7 +481,7 @@ static Status cpu_norm_qkv_rope_append(BackendState *state, TokenRange range, in
   if (weights->index.linear) cpu_index(state, range, layer, from);
   if (gate_in_q) split_queries(state, range.n_tokens, layer);
   cpu_rotate_queries(state, range, layer);
-  if (!config_layer(config, layer).shares_kv) cpu_append(state, range, layer);
+  if (!own.shares_kv) cpu_append(state, range, layer);
   if (config->parallel == PARALLEL_TWO_NORMS)
     cpu_normalised(state, range.n_tokens, weights->mlp_norm, weights->mlp_norm_bias);
   return STATUS_OK;
@@ -497,8 +491,8 @@ static Status cpu_norm_qkv_rope_append(BackendState *state, TokenRange range, in
  * head. */
 static void apply_gates(BackendState *state, int n_rows, int layer) {
   const ModelConfig *config = &state->loaded->model->config;
-  const int n = (int)n_gates(config, layer);
-  const int width = config->attn_gate == ATTN_GATE_HEADS ? config_layer(config, layer).head_dim : 1;
+  const LayerConfig own = config_layer(config, layer);
+  const int n = own.n_gates, width = own.attn_gate == ATTN_GATE_HEADS ? own.head_dim : 1;
 #pragma omp parallel for if (n_rows > 1) num_threads(state->loaded->n_threads)
   for (int r = 0; r < n_rows; r++) {
     float *gates = state->gates + (size_t)r * (size_t)state->plan.gates;
@@ -529,9 +523,8 @@ static void pad_rows(float *rows, int stride, int n_rows, int n) {
 
 /* Where values are shorter than keys: makes the heads of each row contiguous, as o reads them. */
 static void join_values(const BackendState *state, int n_rows, int layer) {
-  const ModelConfig *config = &state->loaded->model->config;
-  const LayerConfig own = config_layer(config, layer);
-  const size_t to = (size_t)config_value_dim(config, &own), from = (size_t)own.head_dim;
+  const LayerConfig own = config_layer(&state->loaded->model->config, layer);
+  const size_t to = (size_t)own.value_dim, from = (size_t)own.head_dim;
   if (own.kind != LAYER_ATTENTION || to == from) return;
   for (size_t r = 0; r < (size_t)n_rows; r++) {
     float *row = state->q + r * (size_t)state->plan.heads;
@@ -565,21 +558,20 @@ static bool cpu_cuts_rows(const BackendState *state, TokenRange range) {
 static Status cpu_out_proj_residual(BackendState *state, TokenRange range, int layer, Error *err) {
   const CpuLayer *weights = &state->loaded->layers[layer];
   const ModelConfig *config = &state->loaded->model->config;
-  if (config->attn_gate != ATTN_GATE_NONE && config_layer(config, layer).kind == LAYER_ATTENTION)
-    apply_gates(state, range.n_tokens, layer);
-  const bool latent = config->latent.kv_rank > 0 && config_layer(config, layer).kind == LAYER_ATTENTION;
-  float *from = latent ? state->queries : state->q;
-  const int stride = latent ? state->plan.queries : state->plan.heads;
-  if (latent)
+  const LayerConfig own = config_layer(config, layer);
+  float *from = own.latent ? state->queries : state->q;
+  const int stride = own.latent ? state->plan.queries : state->plan.heads;
+  if (own.n_gates > 0) apply_gates(state, range.n_tokens, layer);
+  if (own.latent)
     cpu_latent_values(state, range.n_tokens, layer);
   else
     join_values(state, range.n_tokens, layer);
   const int n_rows = keep_rows(state, range, from, stride);
   pad_rows(from, stride, n_rows, weights->o.linear->n_in);
   matmul_residual(state, weights->o, from, stride, n_rows, weights->attn_post_norm);
-  if (config_layer(config, layer).delta_beside)
+  if (own.delta_beside)
     matmul_residual(state, weights->delta_o, state->beside, state->plan.beside, n_rows, NULL);
-  if (!config->parallel) centre(state, n_rows);
+  centre(state, OP_OUT_PROJ, n_rows);
   if (config->altup.n > 0) scale_rows(state, n_rows, (float)sqrt(0.5));
   return STATUS_OK;
 }
@@ -632,7 +624,7 @@ static Status cpu_down_residual(BackendState *state, TokenRange range, int layer
   pad_rows(state->g, state->plan.intermediate, range.n_tokens, weights->down.linear->n_in);
   matmul_residual(state, weights->down, state->g, state->plan.intermediate, range.n_tokens,
                   weights->mlp_post_norm);
-  centre(state, range.n_tokens);
+  centre(state, OP_DOWN, range.n_tokens);
   return STATUS_OK;
 }
 
@@ -641,7 +633,7 @@ static Status cpu_norm_experts_residual(BackendState *state, TokenRange range, i
     pad_rows(state->g, state->plan.intermediate, range.n_tokens,
              state->loaded->layers[layer].down.linear->n_in);
   cpu_experts(state, range.n_tokens, layer);
-  centre(state, range.n_tokens);
+  centre(state, OP_EXPERTS, range.n_tokens);
   return STATUS_OK;
 }
 

@@ -36,7 +36,7 @@ typedef struct {
  *   conv_bias  zeros where a LAYER_CONV has no bias
  *   delta_a_log   [n_value_heads] -exp(a_log), the rate of decay
  *   router_scale  [hidden] divided by sqrt(hidden)
- *   q_norm, k_norm   `ones` with QK_NORM_PLAIN, unless LayerConfig.no_qk_norm */
+ *   q_norm, k_norm   `ones` with QK_NORM_PLAIN */
 typedef struct {
   union {
     CpuLinear linear[N_LAYER_LINEARS];

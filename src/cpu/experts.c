@@ -180,7 +180,7 @@ static int make_groups(BackendState *state, int layer, bool down) {
   const ModelLayer *model = &loaded->model->layers[layer];
   const size_t row = (size_t)state->plan.expert_row, width = (size_t)state->plan.expert_width;
   const ModelConfig *config = &loaded->model->config;
-  const double limit = config_layer(config, layer).expert_limit;
+  const LayerConfig own = config_layer(config, layer);
   int n = 0;
   for (int e = 0, from = 0; e < config->experts.n_experts; from = state->expert_ends[e++]) {
     const CpuExpert *expert = &weights->experts[e];
@@ -191,8 +191,8 @@ static int make_groups(BackendState *state, int layer, bool down) {
     const Matmul there = {.w = expert->up,
                           .gate = expert->gate,
                           .own_gate = is_ungated(config->activation),
-                          .activation = with_limit(config->activation, limit),
-                          .numbers.limit = (float)limit,
+                          .activation = own.expert_activation,
+                          .numbers.limit = (float)own.expert_limit,
                           .y = inner,
                           .y_stride = width},
                  back = {.w = expert->down, .y = outer, .y_stride = row};

@@ -87,7 +87,7 @@ static size_t take_vectors(const Model *model, float *place, BackendModel *loade
     take_layer(model, i, loaded->experts + n_experts, place, &next, layer);
     n_experts += (size_t)own.n_experts;
     if (own.ngrams) layer->hash = &loaded->hashes[own.ngrams - 1];
-    if (config->qk_norm == QK_NORM_PLAIN && !own.no_qk_norm) layer->q_norm = layer->k_norm = loaded->ones;
+    if (own.qk_norm == QK_NORM_PLAIN) layer->q_norm = layer->k_norm = loaded->ones;
   }
   for (int which = 0; which < N_MODEL_LINEARS; which++)
     loaded->linear[which] = cpu_take_linear(&model->linear[which], place, &next);

@@ -58,15 +58,15 @@ void cpu_products_stacked(CpuProducts *products, int layer, const int *which, in
 
 Matmul cpu_gate_up(const BackendModel *loaded, int layer) {
   const ModelConfig *config = &loaded->model->config;
-  const double limit = config_layer(config, layer).mlp_limit;
+  const LayerConfig own = config_layer(config, layer);
   return (Matmul){.w = loaded->layers[layer].up,
                   .gate = loaded->layers[layer].gate,
                   .own_gate = is_ungated(config->activation),
                   .scaled = config->gate_scale != 1 || config->mlp_scale != 1,
                   .gate_scale = (float)config->gate_scale,
                   .up_scale = (float)config->mlp_scale,
-                  .activation = with_limit(config->activation, limit),
-                  .numbers = {(float)limit, loaded->layers[layer].xielu}};
+                  .activation = own.activation,
+                  .numbers = {(float)own.mlp_limit, loaded->layers[layer].xielu}};
 }
 
 void cpu_products_gated(CpuProducts *products, int layer, ProductRows rows) {

@@ -55,13 +55,13 @@ static void norm_rope_heads(const BackendState *state, const LayerConfig *layer,
   const bool neighbours = !none && state->loaded->ropes[layer->rope].neighbours;
   size_t at = half ? angles_at(state, layer->rope, row) : 0;
   const bool after = norm && config->qk_norm_after_rope;
-  if (norm && config->qk_norm == QK_NORM_WHOLE)
+  if (norm && layer->qk_norm == QK_NORM_WHOLE)
     kernels->rms_norm(heads, norm, n_heads * dim, config->norm_eps, heads);
   for (int i = 0; i < n_heads; i++) {
     float *head = heads + (size_t)i * (size_t)dim;
-    if (norm && config->qk_norm <= QK_NORM_HEADS && !after)
+    if (norm && layer->qk_norm <= QK_NORM_HEADS && !after)
       kernels->rms_norm(head, norm, dim, config->norm_eps, head);
-    if (norm && config->qk_norm == QK_NORM_CENTRED) {
+    if (norm && layer->qk_norm == QK_NORM_CENTRED) {
       cpu_centre(head, dim);
       kernels->rms_norm(head, norm + i * dim, dim, config->norm_eps, head);
     }
@@ -73,12 +73,11 @@ static void norm_rope_heads(const BackendState *state, const LayerConfig *layer,
 }
 
 /* The scale of a query at `position`, in fp32 as transformers computes it. */
-static float query_scale(const ModelConfig *config, LayerRope rope, int position) {
+static float query_scale(const ModelConfig *config, const LayerConfig *own, int position) {
   const float scale = (float)config->attention_scale;
-  const bool nope = config->query_scale_nope;
-  if (config->query_scale_beta == 0 || (nope && rope != ROPE_NONE)) return scale;
-  const float steps = floorf((float)(nope ? position + 1 : position) / (float)config->query_scale_step);
-  return scale * (1 + (float)config->query_scale_beta * (float)log((double)(1 + steps)));
+  if (own->query_scale_beta == 0) return scale;
+  const float steps = floorf((float)(position + config->query_scale_nope) / (float)config->query_scale_step);
+  return scale * (1 + (float)own->query_scale_beta * (float)log((double)(1 + steps)));
 }
 
 static void norm_values(const BackendModel *loaded, const LayerConfig *layer, float *v) {
@@ -89,7 +88,7 @@ static void norm_values(const BackendModel *loaded, const LayerConfig *layer, fl
 /* Widens each head of a row's values in place from value_dim numbers to head_dim: the values times
  * value_scale, then zeros. */
 static void spread_values(const ModelConfig *config, const LayerConfig *own, float *v) {
-  const int from = config_value_dim(config, own), to = own->head_dim;
+  const int from = own->value_dim, to = own->head_dim;
   const float scale = (float)config->value_scale;
   if (!config->value_dim) return;
   for (int i = own->n_kv_heads - 1; i >= 0; i--) {
@@ -104,7 +103,7 @@ void cpu_rotate_queries(BackendState *state, TokenRange range, int layer) {
 #pragma omp parallel for if (range.n_tokens > 1) num_threads(state->loaded->n_threads)
   for (int r = 0; r < range.n_tokens; r++)
     norm_rope_heads(state, &own, state->loaded->layers[layer].q_norm, r, own.n_heads,
-                    query_scale(config, own.rope, state->positions[r]),
+                    query_scale(config, &own, state->positions[r]),
                     state->q + (size_t)r * (size_t)state->plan.heads);
 }
 
@@ -117,7 +116,7 @@ void cpu_append(BackendState *state, TokenRange range, int layer) {
     float *k = state->k + (size_t)r * (size_t)state->plan.kv_heads;
     float *v = state->v + (size_t)r * (size_t)state->plan.kv_heads;
     spread_values(config, &own, v);
-    if (own.k_as_v || config->latent.kv_rank) memcpy(v, k, (size_t)own.n_kv_heads * dim * sizeof *v);
+    if (own.k_as_v || own.latent) memcpy(v, k, (size_t)own.n_kv_heads * dim * sizeof *v);
     /* The rope's part of a value is never read; with KV_Q8 it could only make the scale larger. */
     memset(v, 0, (size_t)config->latent.rope_dim * sizeof *v);
     if (config->v_norm) norm_values(state->loaded, &own, v);

@@ -72,19 +72,11 @@ void layer_full_name(const ModelConfig *config, const char *body, int layer, con
 static int mixer_outputs(const ModelConfig *c, const LayerConfig *own) {
   if (own->kind == LAYER_CONV) return c->hidden;
   if (own->kind != LAYER_ATTENTION) return c->delta.n_value_heads * c->delta.value_dim;
-  return c->latent.kv_rank ? c->n_heads * c->latent.value_dim : own->n_heads * config_value_dim(c, own);
+  return own->n_heads * own->value_dim;
 }
 
-/* The outputs of q's matrix: queries of all heads; also gates, or k and v, if they are in this matrix. */
-static int q_outputs(const ModelConfig *c, const LayerConfig *own) {
-  if (c->latent.kv_rank) return c->n_heads * (c->latent.nope_dim + c->latent.rope_dim);
-  if (c->fused == FUSES_QKV_HEADS) return (own->n_heads + 2 * own->n_kv_heads) * own->head_dim;
-  return (c->attn_gate == ATTN_GATE_IN_Q ? 2 : 1) * own->n_heads * own->head_dim;
-}
-
-static int qk_norm_width(const ModelConfig *c, const LayerConfig *own, int n_heads) {
-  if (c->qk_norm < QK_NORM_HEADS || own->no_qk_norm) return 0;
-  return (c->qk_norm == QK_NORM_HEADS ? 1 : n_heads) * own->head_dim;
+static int qk_norm_width(const LayerConfig *own, int n_heads) {
+  return own->qk_norm < QK_NORM_HEADS ? 0 : (own->qk_norm == QK_NORM_HEADS ? 1 : n_heads) * own->head_dim;
 }
 
 /* The size `width` of a layer with the properties *own. For a tensor outside the layers *own is zeros, and
@@ -93,11 +85,10 @@ static int width_of(const ModelConfig *c, const LayerConfig *own, int number, Wi
   const DeltaConfig *delta = &c->delta;
   const LatentConfig *latent = &c->latent;
   const DraftConfig *draft = &c->draft;
-  const bool has_kv = !latent->kv_rank && !own->shares_kv && c->fused != FUSES_QKV_HEADS,
+  const bool has_kv = !own->latent && !own->shares_kv && c->fused != FUSES_QKV_HEADS,
              apart = delta->form == DELTA_APART, interleaved = delta->form == DELTA_INTERLEAVED,
              mamba = delta->rule == RULE_MAMBA2;
-  const int heads = own->n_heads * own->head_dim, streams = c->streams.n * c->hidden,
-            delta_keys = delta->n_key_heads * delta->key_dim,
+  const int streams = c->streams.n * c->hidden, delta_keys = delta->n_key_heads * delta->key_dim,
             delta_values = delta->n_value_heads * delta->value_dim,
             target_states = draft->n_states * draft->target_hidden;
   switch (width) {

@@ -66,6 +66,12 @@ static inline bool op_is_of_layer(const Op *op, const ModelConfig *config) {
   return op->layer >= 0 && op->layer < config->n_layers;
 }
 
+/* True if an operation of this kind ends with x = x - mean(x): it does where norms are centred and the next
+ * one reads x. */
+static inline bool op_centres(const ModelConfig *config, OpKind kind) {
+  return norms_are_centred(config) && !(kind == OP_OUT_PROJ && config->parallel);
+}
+
 /* Lists a config's operations. Fails if there is no memory. Call program_release() also after a failure. */
 Status program_make(const ModelConfig *config, Program *program, Error *err);
 void program_release(Program *program);

@@ -501,12 +501,12 @@ static Status scale_values(LayerWork *work, Error *err) {
   const ModelLayer *layer = &work->model->layers[work->index];
   const LayerConfig own = config_layer(config, work->index);
   if (own.kind != LAYER_ATTENTION || own.k_as_v || own.shares_kv || config->v_norm || config->qkv_clip != 0 ||
-      config->latent.kv_rank)
+      own.latent)
     return STATUS_OK;
   for (int i = 0; i < config->n_layers; i++)
     if (config_layer(config, i).shares_kv && config_layer(config, i).kv_layer == work->index)
       return STATUS_OK;
-  const int dim = config_value_dim(config, &own), share = own.n_heads / own.n_kv_heads;
+  const int dim = own.value_dim, share = own.n_heads / own.n_kv_heads;
   if (layer->o.n_in != own.n_heads * dim || layer->v.n_out != own.n_kv_heads * dim) return STATUS_OK;
   OWNED(mem_release) int *sources = NULL;
   TRY(NEW(sources, (size_t)layer->o.n_in, "scales", err));

@@ -158,7 +158,7 @@ static inline void numbers_of_layer(const ModelConfig *c, int layer, LayerNumber
       {"n_experts", own.n_experts, c->experts.n_experts},
       {"n_cache_heads", own.n_cache_heads, own.n_kv_heads},
       {"kv_layer", own.kv_layer, layer},
-      {"value_dim", config_value_dim(c, &own), own.head_dim},
+      {"value_dim", own.value_dim, own.head_dim},
       {"is_alike", config_layer_is_alike(c, layer), true},
       {"kv_numbers", (double)config_kv_numbers(c, layer), 2.0 * own.n_kv_heads * own.head_dim},
   };

@@ -28,7 +28,7 @@ static IndexCall call_of(const BackendState *s, int layer, int row) {
   return (IndexCall){.sizes = c->indexer,
                      .eps = (float)c->norm_eps,
                      .rows = s->projections + (size_t)row * (size_t)s->projection_stride +
-                             state_index_outputs(c, &own),
+                             state_index_outputs(&own),
                      .stride = (size_t)s->projection_stride,
                      .q_norm = l->index_q_norm,
                      .k_norm = l->index_k_norm,

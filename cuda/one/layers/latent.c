@@ -11,10 +11,6 @@
 #include "cuda/one/products.h"
 #include "cuda/one/residual.h"
 
-static int query_numbers(const ModelConfig *c) {
-  return c->n_heads * (c->latent.nope_dim + c->latent.rope_dim);
-}
-
 Status latent_gate(BackendState *s, int n_rows, Error *err) {
   const ModelConfig *c = &s->loaded->model->config;
   const int n = state_latent_inputs(c);
@@ -32,7 +28,7 @@ static Latent latent_call(const BackendState *s, int layer) {
   const ModelConfig *c = &s->loaded->model->config;
   const DeviceLayer *l = &s->loaded->layers[layer];
   const Attention attention = state_attention(s, layer);
-  const LayerRope rope = config_layer(c, layer).rope;
+  const LayerConfig own = config_layer(c, layer);
   const int in_stride = padded_row(state_latent_inputs(c));
   return (Latent){.sizes = c->latent,
                   .n_heads = c->n_heads,
@@ -40,13 +36,13 @@ static Latent latent_call(const BackendState *s, int layer) {
                   .in_stride = (size_t)in_stride,
                   .kv_norm = l->kv_a_norm,
                   .queries = c->latent.q_rank ? s->latent_queries : s->latent_in,
-                  .query_stride = (size_t)(c->latent.q_rank ? query_numbers(c) : in_stride),
+                  .query_stride = (size_t)(c->latent.q_rank ? own.q_outputs : in_stride),
                   .x = s->head_x,
                   .x_step = (int)linear_heads_stride(c->latent.nope_dim),
                   .q = s->q,
-                  .rope_table = rope == ROPE_NONE ? NULL : s->rope_tables[rope],
+                  .rope_table = own.rope == ROPE_NONE ? NULL : s->rope_tables[own.rope],
                   .neighbours = c->rope.neighbours,
-                  .query_scale_beta = (float)c->query_scale_beta,
+                  .query_scale_beta = (float)own.query_scale_beta,
                   .query_scale_step = (float)c->query_scale_step,
                   .pos = s->rows.pos,
                   .pages = attention.pages,
@@ -75,7 +71,7 @@ Status latent_project(BackendState *s, int layer, int n_rows, Error *err) {
                            .out_stride = stride};
     TRY(ops_norm_rows(&norm, n_rows, m->stream, err));
     TRY(products_matmul(s, &l->q, s->q_latents, stride, n_rows, LINEAR_TO_F32, s->latent_queries,
-                        query_numbers(c), err));
+                        (int)call.query_stride, err));
   }
   TRY(ops_latent_rows(&call, n_rows, m->stream, err));
   const int width = latent->rope_dim + latent->kv_rank;

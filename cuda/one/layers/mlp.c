@@ -21,14 +21,14 @@ static Status multiply_gate_up(BackendState *s, int n_tokens, int layer, const f
     LinearCall call = products_call(s, l->gate_up.parts, s->h, s->h_stride, n_tokens, LINEAR_SWIGLU_F16, s->g,
                                     padded_row(n));
     call.row_factors = factors, call.norm = norm;
-    call.gated = with_limit(m->model->config.activation, own.mlp_limit), call.limit = (float)own.mlp_limit;
+    call.gated = own.activation, call.limit = (float)own.mlp_limit;
     narrow_fit(s, layer, n_tokens, NARROW_GATE_UP, &call);
     return products_run(s, &call, err);
   }
   TRY(products_project(s, &l->gate_up, 0, n_tokens, s->gate_up, 2 * n, err));
   if (own.sparsity > 0)
     TRY(ops_cut_gates(s->gate_up, 2 * (size_t)n, n, l->gate_deviations, n_tokens, m->stream, err));
-  const Gated gated = {.activation = with_limit(m->model->config.activation, own.mlp_limit),
+  const Gated gated = {.activation = own.activation,
                        .factor = (float)m->model->config.gate_scale,
                        .up_factor = (float)m->model->config.mlp_scale,
                        .gate = s->gate_up,
@@ -71,7 +71,7 @@ Status cuda_down_residual(BackendState *s, TokenRange span, int layer, Error *er
   LinearCall call = products_call(s, down, s->g, padded_row(down->n_in), n, LINEAR_ADD_F32, s->x, c->hidden);
   if (narrow_fit(s, layer, n, NARROW_DOWN, &call)) return products_run(s, &call, err);
   TRY(residual_linear(s, down, s->g, n, norms, first_sum(layer) + 1, err));
-  return norms_are_centred(c) ? ops_centre(s->x, c->hidden, n, s->loaded->stream, err) : STATUS_OK;
+  return residual_centre(s, OP_DOWN, n, err);
 }
 
 /* --- experts */
@@ -127,7 +127,7 @@ static Status sum_few_experts(BackendState *s, int layer, const void *h, int str
   const DeviceLayer *l = &s->loaded->layers[layer];
   const ModelConfig *c = &s->loaded->model->config;
   const DeviceLimits limits = linear_limits(s->loaded->linear);
-  const double limit = config_layer(c, layer).expert_limit;
+  const LayerConfig own = config_layer(c, layer);
   FewExperts call = {.gate_up = &l->experts.gate_up,
                      .down = &l->experts.down,
                      .choices = s->choices,
@@ -137,8 +137,8 @@ static Status sum_few_experts(BackendState *s, int layer, const void *h, int str
                      .parts = s->expert_y,
                      .add = add,
                      .out = to,
-                     .activation = with_limit(c->activation, limit),
-                     .limit = (float)limit};
+                     .activation = own.expert_activation,
+                     .limit = (float)own.expert_limit};
   if (add && to == s->x && l->gate_up.n_parts == 0 && n_tokens <= EXPERTS_PLANES_TOKENS)
     narrow_set_next(s, layer, n_tokens, &call.next);
   return experts_few(&call, &limits, s->loaded->stream, err);
@@ -205,8 +205,8 @@ static Status sum_experts(BackendState *s, int n_tokens, int layer, bool add, fl
   down.row_factors = factors;
   gate_up.experts = as_one ? &one : &many;
   down.experts = as_one ? &same : &many;
-  const double limit = config_layer(c, layer).expert_limit;
-  gate_up.gated = with_limit(c->activation, limit), gate_up.limit = (float)limit;
+  const LayerConfig own = config_layer(c, layer);
+  gate_up.gated = own.expert_activation, gate_up.limit = (float)own.expert_limit;
   gate_up.row_factors = factors;
   TRY(products_run(s, &gate_up, err));
   TRY(products_run(s, &down, err));
@@ -268,6 +268,6 @@ Status cuda_norm_experts_residual(BackendState *s, TokenRange span, int layer, E
   }
   if (l->expert_post_norm) return add_expert_norms(s, n_tokens, layer, sum, err);
   if (to_branch) return residual_add(s, to, true, n_tokens, mlp_norms(s->loaded, layer), sum, err);
-  if (norms_are_centred(c)) return ops_centre(s->x, c->hidden, n_tokens, s->loaded->stream, err);
-  return residual_sum_x(s, n_tokens, err);
+  TRY(residual_sum_x(s, n_tokens, err));
+  return residual_centre(s, OP_EXPERTS, n_tokens, err);
 }

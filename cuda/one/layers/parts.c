@@ -23,10 +23,6 @@ int parts_joined(const ModelConfig *config, int layer, const ModelLayer *from, i
 
 /* --- latent attention: heads' matrices in fp16 */
 
-static bool has_latent(const ModelConfig *c, int layer) {
-  return c->latent.kv_rank > 0 && config_layer(c, layer).kind == LAYER_ATTENTION;
-}
-
 /* Memory for heads' matrices in fp16: the weights themselves if they are fp16 with this stride. */
 static const void *halves_of(const DeviceLinear *heads, DeviceArena *arena) {
   const size_t stride = linear_heads_stride(heads->n_in);
@@ -37,7 +33,7 @@ static const void *halves_of(const DeviceLinear *heads, DeviceArena *arena) {
 void parts_reserve_halves(BackendModel *loaded, DeviceArena *arena) {
   const ModelConfig *c = &loaded->model->config;
   for (int i = 0; i < c->n_layers; i++) {
-    if (!has_latent(c, i)) continue;
+    if (!config_layer(c, i).latent) continue;
     DeviceLayer *l = &loaded->layers[i];
     l->key_halves = halves_of(&l->key_heads, arena);
     l->value_halves = halves_of(&l->value_heads, arena);
@@ -54,7 +50,7 @@ Status parts_fill_halves(BackendModel *loaded, Error *err) {
   const ModelConfig *c = &loaded->model->config;
   for (int i = 0; i < c->n_layers; i++) {
     const DeviceLayer *l = &loaded->layers[i];
-    if (!has_latent(c, i)) continue;
+    if (!config_layer(c, i).latent) continue;
     TRY(fill_halves(loaded, &l->key_heads, l->key_halves, err));
     TRY(fill_halves(loaded, &l->value_heads, l->value_halves, err));
   }

@@ -80,6 +80,17 @@ typedef enum { FUSES_NONE, FUSES_GATE_UP, FUSES_QKV, FUSES_QKV_HEADS, FUSES_ALL,
  * else an MLP. MLP_DENSE: an MLP, although the model has experts. MLP_NONE: nothing (Nemotron-H). */
 typedef enum { MLP_OF_MODEL, MLP_DENSE, MLP_NONE } LayerMlp;
 
+/* Norms of q and k, before rope unless qk_norm_after_rope. QK_NORM_HEADS: RMSNorm over each head;
+ * QK_NORM_PLAIN: the same without weights. QK_NORM_WHOLE: RMSNorm over all heads together. QK_NORM_CENTRED:
+ * LayerNorm of each head, without a bias, with weights of the head's own (StableLM 2 12B, Command R+). */
+typedef enum { QK_NORM_NONE, QK_NORM_PLAIN, QK_NORM_HEADS, QK_NORM_WHOLE, QK_NORM_CENTRED } QkNorm;
+
+/* Attention's output is multiplied by gates before o. A gate is the sigmoid (with
+ * ModelConfig.attn_gate_softplus the softplus) of an output of attn_gate, a linear layer of attention's
+ * input. ATTN_GATE_NUMBERS: a gate for each number. ATTN_GATE_HEADS: for each head. ATTN_GATE_IN_Q: for each
+ * number, made by the matrix of q. This matrix's outputs are, for each head, the query and then the gates. */
+typedef enum { ATTN_GATE_NONE, ATTN_GATE_NUMBERS, ATTN_GATE_HEADS, ATTN_GATE_IN_Q } AttnGate;
+
 /* The properties in which layers of one model may differ. In ModelConfig.layers a size of 0 stands for the
  * model's own; config_layer() fills it in. */
 typedef struct {
@@ -109,26 +120,27 @@ typedef struct {
   /* The limit of ACTIVATION_LIMITED (Step 3.5). mlp_limit: in the layer's MLP or shared expert; expert_limit:
    * in its experts. 0: the model's activation, without a limit. */
   double mlp_limit, expert_limit;
-  bool norms_before;   /* the layer's norms are NORM_BEFORE, whatever the model's are (Olmo Hybrid) */
-  NormPlacement norms; /* set by config_layer() */
-  int n_experts;       /* the model's, or 0 in a layer without experts (set by config_layer()) */
-  int ngrams;          /* the layer's number among those with n-grams, from 1 on; 0: it has none */
-  /* config_layer() sets it to n_kv_heads, plus one if the layer has index keys (IndexerConfig). Index keys
-   * are one more KV head of the cache. Its value is the position's index key; its key is the index key of the
-   * block that ends at the position. */
+  bool norms_before; /* the layer's norms are NORM_BEFORE, whatever the model's are (Olmo Hybrid) */
+  int ngrams;        /* the layer's number among those with n-grams, from 1 on; 0: it has none */
+  /* config_layer() sets all that follows. Properties that depend on the model and on the layer are decided
+   * there alone: programs, backends and sizes of tensors read them here. */
+  NormPlacement norms;
+  int n_experts; /* the model's, or 0 in a layer without experts */
+  bool latent;   /* the layer's attention is latent (LatentConfig) */
+  /* Attention's gates, ATTN_GATE_NONE in layers without attention; n_gates: of a row. */
+  AttnGate attn_gate;
+  int n_gates;
+  int q_outputs; /* of the matrix of q: queries and, with ATTN_GATE_IN_Q, gates */
+  int value_dim; /* size of a head's value, as o reads it */
+  QkNorm qk_norm;
+  bool sinks;
+  double query_scale_beta;                  /* 0 in layers whose queries have no such factor */
+  Activation activation, expert_activation; /* of the MLP or the shared expert, and of the experts */
+  /* n_kv_heads, plus one if the layer has index keys (IndexerConfig). Index keys are one more KV head of the
+   * cache. Its value is the position's index key; its key is the index key of the block that ends at the
+   * position. */
   int n_cache_heads;
 } LayerConfig;
-
-/* Norms of q and k, before rope unless qk_norm_after_rope. QK_NORM_HEADS: RMSNorm over each head;
- * QK_NORM_PLAIN: the same without weights. QK_NORM_WHOLE: RMSNorm over all heads together. QK_NORM_CENTRED:
- * LayerNorm of each head, without a bias, with weights of the head's own (StableLM 2 12B, Command R+). */
-typedef enum { QK_NORM_NONE, QK_NORM_PLAIN, QK_NORM_HEADS, QK_NORM_WHOLE, QK_NORM_CENTRED } QkNorm;
-
-/* The activation of a layer's MLP or experts. activation: the model's; limit: LayerConfig's mlp_limit or
- * expert_limit. */
-static inline Activation with_limit(Activation activation, double limit) {
-  return limit > 0 ? ACTIVATION_LIMITED : activation;
-}
 
 /* Names within a layer where they are not Llama's, Gemma's or Qwen3's: "self_attn.query_layernorm"; NULL: the
  * usual name. */
@@ -186,12 +198,6 @@ typedef struct {
   bool alternate;     /* rows of gate and rows of up alternate in the tensor of both (gpt-oss) */
   InputsFirst inputs_first;
 } ExpertNames;
-
-/* Attention's output is multiplied by gates before o. A gate is the sigmoid (with
- * ModelConfig.attn_gate_softplus the softplus) of an output of attn_gate, a linear layer of attention's
- * input. ATTN_GATE_NUMBERS: a gate for each number. ATTN_GATE_HEADS: for each head. ATTN_GATE_IN_Q: for each
- * number, made by the matrix of q. This matrix's outputs are, for each head, the query and then the gates. */
-typedef enum { ATTN_GATE_NONE, ATTN_GATE_NUMBERS, ATTN_GATE_HEADS, ATTN_GATE_IN_Q } AttnGate;
 
 /* Hyper-connections (Qwen3.8-Flash-Next): a token has n residual streams of hidden numbers each. Each stream
  * begins as the token's embedding. Attention and MLP each read a weighted mean of them, and their outputs are
@@ -388,8 +394,6 @@ static inline int config_embedding_rows(const ModelConfig *config) {
 }
 /* A layer's properties, with the model's own sizes where the layer has no others. */
 LayerConfig config_layer(const ModelConfig *config, int layer);
-/* The size of a head's value in a layer with attention that is not latent. */
-int config_value_dim(const ModelConfig *config, const LayerConfig *own);
 /* True if the layer has a token mixer of this kind, perhaps beside attention. */
 static inline bool layer_has(LayerConfig own, LayerKind kind) {
   return own.kind == kind || (own.delta_beside && kind == LAYER_DELTA);

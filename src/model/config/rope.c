@@ -105,15 +105,26 @@ LayerConfig config_layer(const ModelConfig *config, int layer) {
   if (!own.n_experts && !own.intermediate && own.mlp != MLP_NONE) own.intermediate = config->intermediate;
   if (!own.shares_kv) own.kv_layer = layer;
   own.norms = own.norms_before ? NORM_BEFORE : config->norms;
+  const LatentConfig *latent = &config->latent;
+  const bool attends = own.kind == LAYER_ATTENTION;
+  const int heads = own.n_heads * own.head_dim;
+  own.latent = attends && latent->kv_rank > 0;
+  own.attn_gate = attends ? config->attn_gate : ATTN_GATE_NONE;
+  own.n_gates = own.attn_gate == ATTN_GATE_NONE ? 0 : own.attn_gate == ATTN_GATE_HEADS ? own.n_heads : heads;
+  own.q_outputs = own.latent                        ? own.n_heads * (latent->nope_dim + latent->rope_dim)
+                  : own.attn_gate == ATTN_GATE_IN_Q ? 2 * heads
+                                                    : heads;
+  own.value_dim = own.latent ? latent->value_dim : config->value_dim ? config->value_dim : own.head_dim;
+  own.qk_norm = own.no_qk_norm ? QK_NORM_NONE : config->qk_norm;
+  own.sinks = config->attn_sinks && !own.no_sinks;
+  own.query_scale_beta = config->query_scale_nope && own.rope != ROPE_NONE ? 0 : config->query_scale_beta;
+  own.activation = own.mlp_limit > 0 ? ACTIVATION_LIMITED : config->activation;
+  own.expert_activation = own.expert_limit > 0 ? ACTIVATION_LIMITED : config->activation;
   return own;
 }
 
 int expert_row_width(const ModelConfig *config) {
   return config->experts.latent ? config->experts.latent : config->hidden;
-}
-
-int config_value_dim(const ModelConfig *config, const LayerConfig *own) {
-  return config->value_dim ? config->value_dim : own->head_dim;
 }
 
 int config_most_heads(const ModelConfig *config) {

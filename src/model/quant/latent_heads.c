@@ -21,13 +21,9 @@ static size_t key_bytes(const ModelConfig *config, const Linear *kv_b) {
   return (size_t)latent->kv_rank * (size_t)latent->nope_dim * dtype_bytes(key_type(kv_b));
 }
 
-static bool has_latent(const Model *model, int layer) {
-  return model->config.latent.kv_rank > 0 && config_layer(&model->config, layer).kind == LAYER_ATTENTION;
-}
-
 size_t latent_heads_bytes(const Model *model, int layer) {
   const ModelConfig *config = &model->config;
-  if (!has_latent(model, layer)) return 0;
+  if (!config_layer(config, layer).latent) return 0;
   return (size_t)config->n_heads * key_bytes(config, &model->layers[layer].kv_b);
 }
 
@@ -35,7 +31,7 @@ Status latent_heads_open(Model *model, Error *err) {
   const size_t n = (size_t)model->config.n_heads;
   for (int i = 0; i < model->config.n_layers; i++) {
     ModelLayer *layer = &model->layers[i];
-    if (!has_latent(model, i)) continue;
+    if (!config_layer(&model->config, i).latent) continue;
     Linear *heads = model_make_memory(model, 2 * n, sizeof *heads, &layer->kv_b, err);
     if (!heads) return STATUS_FAILED;
     layer->key_heads = heads;
@@ -67,7 +63,7 @@ Status latent_heads_place(const Model *model, int index, const void *keys, Error
 
 Status latent_heads_shape(Model *model, Error *err) {
   for (int i = 0; i < model->config.n_layers; i++) {
-    if (!has_latent(model, i)) continue;
+    if (!config_layer(&model->config, i).latent) continue;
     model->made_bytes += latent_heads_bytes(model, i);
     TRY(latent_heads_place(model, i, NULL, err));
   }
@@ -108,7 +104,7 @@ static void fill(const Model *model, int layer, void *keys, int n_threads) {
 
 Status latent_heads_make(Model *model, int n_threads, Error *err) {
   for (int layer = 0; layer < model->config.n_layers; layer++) {
-    if (!has_latent(model, layer)) continue;
+    if (!config_layer(&model->config, layer).latent) continue;
     void *keys =
         model_make_memory(model, latent_heads_bytes(model, layer), 1, &model->layers[layer].kv_b, err);
     if (!keys) return STATUS_FAILED;
