@@ -159,20 +159,6 @@ void layer_linear_sizes(const ModelConfig *config, int layer, int which, int *n_
   *n_out = layer_width(config, layer, linears[row].out);
 }
 
-/* False if the layer's kind excludes this operation of tensors.def. True for operations that do not depend on
- * the kind; for them a size of 0 says that the layer lacks the tensor. */
-static bool has_operation(const LayerConfig *own, unsigned operation) {
-  switch (operation) {
-  case OP_QKV:
-  case OP_ATTENTION: return own->kind == LAYER_ATTENTION;
-  case OP_DELTA: return layer_has(*own, LAYER_DELTA);
-  case OP_CONV: return own->kind == LAYER_CONV;
-  case OP_MIXER:
-  case OP_OUT_PROJ: return own->kind != LAYER_MLP_ALONE;
-  default: return true;
-  }
-}
-
 OpKind layer_tensor_operation(const ModelConfig *config, int layer, bool is_vector, int which) {
   const LayerConfig own = config_layer(config, layer);
   const bool streams = config->streams.n > 0;
@@ -193,8 +179,8 @@ OpKind layer_tensor_operation(const ModelConfig *config, int layer, bool is_vect
 bool layer_linear_exists(const ModelConfig *config, int layer, int which) {
   const LayerConfig own = config_layer(config, layer);
   const int row = row_of_linear(which);
-  return has_operation(&own, linears[row].operation) && layer_width(config, layer, linears[row].in) > 0 &&
-         layer_width(config, layer, linears[row].out) > 0;
+  return layer_computes(config, &own, layer_tensor_operation(config, layer, false, which)) &&
+         layer_width(config, layer, linears[row].in) > 0 && layer_width(config, layer, linears[row].out) > 0;
 }
 
 bool layer_linear_needs_bias(const ModelConfig *config, int layer, int which) {
@@ -265,7 +251,8 @@ StoredVector layer_vector_stored(const ModelConfig *config, int layer, int which
   const LayerConfig own = config_layer(config, layer);
   const int n = layer_width(config, layer, vectors[which].n),
             taps = layer_width(config, layer, vectors[which].taps);
-  if (!has_operation(&own, vectors[which].operation) || n == 0) return (StoredVector){0};
+  if (n == 0 || !layer_computes(config, &own, layer_tensor_operation(config, layer, true, which)))
+    return (StoredVector){0};
   const bool as_weights = vectors[which].operation == OP_DELTA && config->delta.rule == RULE_MAMBA2;
   return (StoredVector){.name = vector_name(config, layer, which, vectors[which].name),
                         .suffix = vectors[which].is_norm ? ".weight" : "",

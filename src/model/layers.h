@@ -138,6 +138,6 @@ DeviceMatrix layer_device_matrix(const ModelConfig *config, int which);
 /* True if `auk quantize` rounds this kind of linear layer. */
 bool layer_linear_is_rounded(int which);
 
-/* The layer's operation that reads tensor `which`: a vector if is_vector, else a linear layer. PRECOND the
- * layer has the tensor. */
+/* The layer's operation that reads tensor `which`: a vector if is_vector, else a linear layer. A layer that
+ * lacks this operation (layer_computes()) lacks the tensor. */
 OpKind layer_tensor_operation(const ModelConfig *config, int layer, bool is_vector, int which);

@@ -129,34 +129,36 @@ static void add(Program *program, const ModelConfig *config, const LayerConfig *
   program->ops[program->n++] = op;
 }
 
+bool layer_computes(const ModelConfig *c, const LayerConfig *own, OpKind kind) {
+  const bool streams = c->streams.n > 0, altup = c->altup.n > 0, attends = own->kind == LAYER_ATTENTION,
+             mlp = own->mlp != MLP_NONE, dense = mlp && own->n_experts == 0;
+  const bool computes[N_OPERATIONS] = {
+      [OP_NGRAMS] = own->ngrams,
+      [OP_MIX_FOR_ATTENTION] = streams,
+      [OP_PREDICT] = altup,
+      [OP_DELTA] = layer_has(*own, LAYER_DELTA),
+      [OP_CONV] = own->kind == LAYER_CONV,
+      [OP_QKV] = attends,
+      [OP_LAUREL] = altup,
+      [OP_ATTENTION] = attends,
+      [OP_OUT_PROJ] = own->kind != LAYER_MLP_ALONE,
+      [OP_INJECT] = streams,
+      [OP_MIX_FOR_MLP] = streams && mlp,
+      [OP_GATE_UP] = dense,
+      [OP_DOWN] = dense,
+      [OP_EXPERTS] = own->n_experts > 0,
+      [OP_CORRECT] = altup,
+      [OP_LAYER_END] = c->layer_scalar || c->per_layer_width > 0,
+  };
+  return computes[kind];
+}
+
 static void add_layer(Program *p, const ModelConfig *c, int layer) {
   const LayerConfig own = config_layer(c, layer);
-  const bool streams = c->streams.n > 0, altup = c->altup.n > 0, attends = own.kind == LAYER_ATTENTION,
-             mlp = own.mlp != MLP_NONE, dense = mlp && own.n_experts == 0;
-  const struct {
-    OpKind kind;
-    bool has;
-  } all[MOST_OF_A_LAYER] = {
-      {OP_NGRAMS, own.ngrams},
-      {OP_MIX_FOR_ATTENTION, streams},
-      {OP_PREDICT, altup},
-      {OP_DELTA, layer_has(own, LAYER_DELTA)},
-      {OP_CONV, own.kind == LAYER_CONV},
-      {OP_QKV, attends},
-      {OP_LAUREL, altup},
-      {OP_ATTENTION, attends},
-      {OP_OUT_PROJ, own.kind != LAYER_MLP_ALONE},
-      {OP_INJECT, streams},
-      {OP_MIX_FOR_MLP, streams && mlp},
-      {OP_EXPERTS, own.n_experts > 0},
-      {OP_GATE_UP, dense},
-      {OP_DOWN, dense},
-      {OP_INJECT, streams && mlp},
-      {OP_CORRECT, altup},
-      {OP_LAYER_END, c->layer_scalar || c->per_layer_width > 0},
-  };
-  for (int i = 0; i < MOST_OF_A_LAYER; i++)
-    if (all[i].has) add(p, c, &own, all[i].kind, layer);
+  for (OpKind kind = OP_NGRAMS; kind < OP_LOGITS; kind++) {
+    if (layer_computes(c, &own, kind)) add(p, c, &own, kind, layer);
+    if (kind == OP_EXPERTS && layer_computes(c, &own, OP_MIX_FOR_MLP)) add(p, c, &own, OP_INJECT, layer);
+  }
 }
 
 /* Sets Program.cut and kept. */

@@ -72,6 +72,10 @@ static inline bool op_centres(const ModelConfig *config, OpKind kind) {
   return norms_are_centred(config) && !(kind == OP_OUT_PROJ && config->parallel);
 }
 
+/* True if a layer has an operation of this kind; with streams it has OP_INJECT after attention and after the
+ * MLP. */
+bool layer_computes(const ModelConfig *config, const LayerConfig *own, OpKind kind);
+
 /* Lists a config's operations. Fails if there is no memory. Call program_release() also after a failure. */
 Status program_make(const ModelConfig *config, Program *program, Error *err);
 void program_release(Program *program);
