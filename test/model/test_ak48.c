@@ -281,6 +281,7 @@ TEST(refuses_what_the_file_cannot_hold) {
 #define CANNOT_HOLD(member, value, words)                                                                    \
   do {                                                                                                       \
     ModelConfig config = {.head_dim = 16,                                                                    \
+                          .qk_norm = QK_NORM_HEADS,                                                          \
                           .embedding_scale = 1,                                                              \
                           .attention_scale = 0.25,                                                           \
                           .residual_scale = 1,                                                               \
