@@ -69,8 +69,7 @@ typedef struct {
   DeviceExperts experts;
   /* AltUp's small matrices in fp32, by SMALL_ROUTER ..: [n][hidden], [n * n][n], [n][n], n being altup.n */
   const float *small[3];
-  float gate_deviations; /* gaussian_quantile() of LayerConfig.sparsity; 0 without it */
-  unsigned forms;        /* bit f: form f (model/forms.def) supports all operations of the layer */
+  unsigned forms; /* bit f: form f (model/forms.def) supports all operations of the layer */
 } DeviceLayer;
 enum { SMALL_ROUTER, SMALL_PREDICT, SMALL_CORRECT }; /* in the order of LAYER_ALTUP_ROUTER .. */
 

@@ -92,7 +92,7 @@ Status residual_add(BackendState *s, float *branch, bool parts, int n_tokens, No
                        .weight = norms.post,
                        .scalar = norms.scalar,
                        .next_weight = norms.next,
-                       .eps = post_eps(c),
+                       .eps = (float)post_norm_eps(c),
                        .next_eps = residual_eps(c),
                        .n = c->hidden,
                        .x = s->x,

@@ -12,11 +12,6 @@ static inline float residual_eps(const ModelConfig *c) {
   return (float)(c->norm_eps / (c->residual_scale * c->residual_scale));
 }
 
-/* The epsilon of norms of what is added to x. */
-static inline float post_eps(const ModelConfig *c) {
-  return (float)(c->post_norm_eps != 0 ? c->post_norm_eps : c->norm_eps);
-}
-
 /* A layer has two sums over GPUs: this is the first one's number. The exchange of logits is number
  * first_sum(n_layers). tokens_join_logits() uses this number after a fused step, too, although
  * that step has used none of the numbers before it. */

@@ -189,7 +189,6 @@ static Status visit_layer(Loader *loader, const Pass *pass, int i, Error *err) {
   DeviceLayer *to = &loader->loaded->layers[i];
   loader->layer = i;
   loader->joined = own.n_experts > 0 && shared_joins(loader, i, from);
-  to->gate_deviations = own.sparsity > 0 ? (float)gaussian_quantile(own.sparsity) : 0;
   TRY(visit_vectors(loader, pass, to, from, err));
   const bool on_host = i >= loader->loaded->model->config.n_layers - loader->host_layers;
   loader->stays = on_host;

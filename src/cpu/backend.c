@@ -417,9 +417,8 @@ static void matmul_residual(BackendState *state, CpuLinear w, const float *from,
       .w = w, .add = !post_norm, .scale = scale, .y = post_norm ? state->h : state->x, .y_stride = stride};
   run_matmuls(state, from, from_stride, n_rows, &matmul, 1);
   if (!post_norm) return;
-  const double eps = config->post_norm_eps != 0 ? config->post_norm_eps : config->norm_eps;
-  cpu_norm_rows(state, state->h, state->plan.hidden, n_rows, post_norm, config->hidden, eps, state->h,
-                state->plan.hidden);
+  cpu_norm_rows(state, state->h, state->plan.hidden, n_rows, post_norm, config->hidden, post_norm_eps(config),
+                state->h, state->plan.hidden);
   for (int r = 0; r < n_rows; r++) {
     float *x = state->x + (size_t)r * stride, *h = state->h + (size_t)r * stride;
     for (int i = 0; i < config->hidden; i++) x[i] += scale * h[i];
@@ -589,6 +588,7 @@ static void cut_gates(float *g, int n, float deviations) {
 static void sparse_gate_up(BackendState *state, int n_rows, int layer) {
   const BackendModel *loaded = state->loaded;
   const CpuLayer *weights = &loaded->layers[layer];
+  const LayerConfig own = config_layer(&loaded->model->config, layer);
   const int n = weights->up.linear->n_out;
   const size_t g_stride = (size_t)state->plan.intermediate, up_stride = (size_t)state->plan.sparse_up;
   const Matmul both[] = {{.w = weights->gate, .y = state->g, .y_stride = g_stride},
@@ -598,7 +598,7 @@ static void sparse_gate_up(BackendState *state, int n_rows, int layer) {
 #pragma omp parallel for if (n_rows > 1) num_threads(loaded->n_threads)
   for (int r = 0; r < n_rows; r++) {
     float *g = state->g + (size_t)r * g_stride;
-    cut_gates(g, n, weights->gate_deviations);
+    cut_gates(g, n, own.gate_deviations);
     loaded->kernels->activate(loaded->model->config.activation, NULL, g,
                               state->sparse_up + (size_t)r * up_stride, n);
   }

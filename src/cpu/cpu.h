@@ -54,7 +54,6 @@ typedef struct {
   };
   CpuExpert *experts;    /* [n_experts] */
   Xielu xielu;           /* zeros without ACTIVATION_XIELU */
-  float gate_deviations; /* gaussian_quantile() of LayerConfig.sparsity; 0 without it */
   const NgramHash *hash; /* NULL: a layer without n-grams */
 } CpuLayer;
 

@@ -259,7 +259,7 @@ static void finish_row(BackendState *state, int row, int layer) {
   const size_t at = (size_t)row * (size_t)state->plan.hidden;
   const int hidden = config->hidden;
   float *x = state->x + at, *sum = state->h + at, *beside = state->shared_out + at;
-  const double eps = config->norm_eps, post_eps = config->post_norm_eps != 0 ? config->post_norm_eps : eps;
+  const double post_eps = post_norm_eps(config);
   if (weights->expert_post_norm)
     loaded->kernels->rms_norm(sum, weights->expert_post_norm, hidden, post_eps, sum);
   if (weights->down.linear) {

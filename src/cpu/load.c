@@ -61,7 +61,6 @@ static void take_layer(const Model *model, int index, CpuExpert *experts, float 
     for (int part = 0; part < N_EXPERT_LINEARS; part++)
       experts[e].linear[part] = cpu_take_linear(&from->experts[e].linear[part], place, next);
   to->xielu = xielu_read(from);
-  if (own.sparsity > 0) to->gate_deviations = (float)gaussian_quantile(own.sparsity);
 }
 
 /* The weights by which the delta rule normalises q and k. */

@@ -27,7 +27,7 @@ static Status multiply_gate_up(BackendState *s, int n_tokens, int layer, const f
   }
   TRY(products_project(s, &l->gate_up, 0, n_tokens, s->gate_up, 2 * n, err));
   if (own.sparsity > 0)
-    TRY(ops_cut_gates(s->gate_up, 2 * (size_t)n, n, l->gate_deviations, n_tokens, m->stream, err));
+    TRY(ops_cut_gates(s->gate_up, 2 * (size_t)n, n, own.gate_deviations, n_tokens, m->stream, err));
   const Gated gated = {.activation = own.activation,
                        .factor = (float)m->model->config.gate_scale,
                        .up_factor = (float)m->model->config.mlp_scale,
@@ -244,8 +244,8 @@ static Status add_expert_norms(BackendState *s, int n_tokens, int layer, int sum
     TRY(residual_sum(s, shared ? 2 * n_tokens : n_tokens, sum, &own, err));
     beside = own + (size_t)n_tokens * (size_t)c->hidden;
   }
-  TRY(experts_add_norms(own, l->expert_post_norm, shared ? beside : NULL, l->shared_post_norm, post_eps(c),
-                        c->hidden, n_tokens, s->loaded->stream, err));
+  TRY(experts_add_norms(own, l->expert_post_norm, shared ? beside : NULL, l->shared_post_norm,
+                        (float)post_norm_eps(c), c->hidden, n_tokens, s->loaded->stream, err));
   return residual_add(s, own, false, n_tokens, mlp_norms(s->loaded, layer), sum, err);
 }
 

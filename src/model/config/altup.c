@@ -26,10 +26,10 @@ static Status parse_sparsity(const ConfigReader *r, ModelConfig *config) {
   for (int i = 0; i < config->n_layers; i++) {
     double *sparsity = &config->layers[i].sparsity;
     *sparsity = config->n_layers > USUALLY_SPARSE && i < USUALLY_SPARSE ? 0.95 : 0;
-    if (!list) continue;
-    if (!json_double(item, sparsity) || !(*sparsity >= 0 && (float)*sparsity < 1))
+    if (list && (!json_double(item, sparsity) || !(*sparsity >= 0 && (float)*sparsity < 1)))
       return reader_refuse_item(r, key, i, item, "a number from 0 on, below 1");
-    item = json_next(item);
+    if (*sparsity > 0) config->layers[i].gate_deviations = (float)gaussian_quantile(*sparsity);
+    if (list) item = json_next(item);
   }
   return STATUS_OK;
 }

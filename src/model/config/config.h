@@ -114,9 +114,10 @@ typedef struct {
    * both outputs are added to the residual stream. Only in layers of LAYER_ATTENTION (Falcon-H1). */
   bool delta_beside;
   /* The share of the layer's gates that would become 0 if they were Gaussian (Gemma 3n): 0 <= sparsity < 1.
-   * Gates become max(gate - c, 0). c: their mean plus gaussian_quantile(sparsity) times their standard
-   * deviation. 0: gates are unchanged. */
+   * Gates become max(gate - c, 0). c: their mean plus gate_deviations, which is gaussian_quantile(sparsity),
+   * times their standard deviation. 0: gates are unchanged. */
   double sparsity;
+  float gate_deviations;
   /* The limit of ACTIVATION_LIMITED (Step 3.5). mlp_limit: in the layer's MLP or shared expert; expert_limit:
    * in its experts. 0: the model's activation, without a limit. */
   double mlp_limit, expert_limit;
@@ -405,6 +406,9 @@ static inline bool norms_plus_one(const ModelConfig *config) {
 }
 static inline bool norms_are_centred(const ModelConfig *config) {
   return config->norm >= NORM_CENTRED;
+}
+static inline double post_norm_eps(const ModelConfig *config) {
+  return config->post_norm_eps != 0 ? config->post_norm_eps : config->norm_eps;
 }
 static inline bool norms_have_biases(const ModelConfig *config) {
   return config->norm >= NORM_CENTRED_BIAS;
