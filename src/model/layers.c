@@ -69,12 +69,6 @@ void layer_full_name(const ModelConfig *config, const char *body, int layer, con
 
 /* --- sizes */
 
-static int mixer_outputs(const ModelConfig *c, const LayerConfig *own) {
-  if (own->kind == LAYER_CONV) return c->hidden;
-  if (own->kind != LAYER_ATTENTION) return c->delta.n_value_heads * c->delta.value_dim;
-  return own->n_heads * own->value_dim;
-}
-
 static int qk_norm_width(const LayerConfig *own, int n_heads) {
   return own->qk_norm < QK_NORM_HEADS ? 0 : (own->qk_norm == QK_NORM_HEADS ? 1 : n_heads) * own->head_dim;
 }
