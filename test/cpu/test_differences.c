@@ -1,6 +1,6 @@
-/* test_differences.c - `auk inspect --program` prints a difference (differences.def) at the operations that it
- * changes, and at no other: each operation of each miniature is computed with the difference and, from the
- * same state, without it. So a condition that a backend has and differences.def lacks is found here.
+/* test_differences.c - `auk inspect --program` prints a difference (differences.def) at the operations that
+ * it changes, and at no other: each operation of each miniature is computed with the difference and, from
+ * the same state, without it. So a condition that a backend has and differences.def lacks is found here.
  *
  * Only differences that a config alone can undo and that a CPU computes where they are printed: others also
  * change which tensors a model has, and `auk inspect --program` prints these at their operations; and a CPU
@@ -13,8 +13,8 @@
 
 enum { MOST_IDS = 40 };
 
-/* Each statement undoes a difference in the config c and, in its every layer, `own`. elsewhere: the difference
- * changes other operations, too, than those at which it is printed. */
+/* Each statement undoes a difference in the config c and in each layer, `own`. elsewhere: the difference also
+ * changes operations at which it is not printed. */
 #define ALL_UNDONE(UNDO)                                                                                     \
   UNDO(NORMS_CENTRED, false, c->norm = norms_plus_one(c) ? NORM_PLUS_ONE : NORM_RMS)                         \
   UNDO(QK_NORM_AFTER_ROPE, false, c->qk_norm_after_rope = false)                                             \
@@ -91,8 +91,8 @@ static void undo(const Model *model, size_t row, Undone *to) {
     fail_msg("%s", err.text);
 }
 
-/* Computes an operation. The groups of experts hold addresses of the model's own biases, and no later operation
- * reads them. */
+/* Computes an operation. Clears the groups of experts: they hold addresses of the model's own biases, and no
+ * later operation reads them. */
 static void compute(BackendState *state, TokenRange range, const Op *op) {
   Error err = {{0}};
   const size_t n_groups = 1 + (size_t)state->loaded->model->config.experts.n_experts;
