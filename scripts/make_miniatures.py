@@ -503,6 +503,15 @@ def put_altup(config, prefix, put, normal):
     put(prefix + "altup.correct_output_scale", 1 + normal(hidden, std=0.5))
 
 
+def put_dory(config, prefix, layer, put, normal):
+    """Numbers of each channel around initializer_range; those of queries are larger, so that attention is sharp."""
+    init, mlp = config["initializer_range"], config["layer_types"][layer] == "mlp"
+    put(prefix + ("mlp_alpha" if mlp else "attn_alpha"), init * (1 + normal(config["hidden_size"], std=0.7)))
+    n = config["intermediate_size"] if mlp else config["num_attention_heads"] * config["head_dim"]
+    for name, middle in (("suv_gate", 1), ("suv_up", 1)) if mlp else (("sqk", 1.2 * init), ("s_gate", init)):
+        put(f"{prefix}mixer.{name}", middle * (1 + normal(n, std=0.3)))
+
+
 def make_tensors(name, config, bias="", names=("model.", "lm_head"), experts="each"):
     several, config = has_parts(config), text_of(config)
     body, head = names
@@ -524,7 +533,8 @@ def make_tensors(name, config, bias="", names=("model.", "lm_head"), experts="ea
 
     # Tied heads: rows of this length make logits of a standard deviation near 3.
     nemotron = config["model_type"] == "nemotron_h"
-    embedding = {"nemotron_h": "embeddings", "bailing_hybrid": "word_embeddings"}.get(
+    dory = config.get("initializer_range") if config["model_type"] == "dory" else None
+    embedding = {"nemotron_h": "embeddings", "dory": "embeddings", "bailing_hybrid": "word_embeddings"}.get(
         config["model_type"], "embed_tokens")
     put(body + embedding + ".weight",
         normal(config["vocab_size"], hidden, std=3 / hidden**0.5))
@@ -568,6 +578,8 @@ def make_tensors(name, config, bias="", names=("model.", "lm_head"), experts="ea
         if streams_width(config):
             sharded = config["split_ngram_parts"] > 1
             stream_tensors(config, prefix, layer, sharded, is_delta(config, layer), put, normal, tensors)
+        if dory:
+            put_dory(config, prefix, layer, put, normal)
         # Numbers of the activation, as published: two lists, two scalars.
         if config["model_type"] in ("apertus", "apertus1p5_text"):
             put(prefix + "mlp.act_fn.alpha_p", normal(1, std=0.5))
@@ -625,6 +637,8 @@ def make_tensors(name, config, bias="", names=("model.", "lm_head"), experts="ea
         length = 6 if streams_width(config) else 3  # a mix of streams is about half as long as what a norm returns
         n_out = config.get("output_vocab_size", config["vocab_size"])
         put(head + ".weight", normal(n_out, hidden, std=length / hidden**0.5))
+    if dory:
+        put(head + ".logit_scale", 4 * dory * (1 + normal(config["vocab_size"], std=0.25)))
     if config.get("lm_head_bias") or config["model_type"] == "phi":
         put(head + ".bias", normal(config["vocab_size"], std=1))
     if config["model_type"] in BIASED_NORMS:

@@ -154,7 +154,24 @@ def nanochat(**config):
                    "tie_word_embeddings": False, **config})
 
 
+def dory(**config):
+    """A pair of blocks, two pairs that run three times, and a pair."""
+    return tiny(**{"architectures": ["DoryForCausalLM"], "model_type": "dory", "num_hidden_layers": 8,
+                   "layer_types": ["sliding_attention", "mlp", "full_attention", "mlp"] * 2, "sliding_window": 8,
+                   "n_input_layers": 2, "n_recurrent_layers": 4, "n_output_layers": 2, "n_recurrent_loops": 3,
+                   "head_dim": 8, "num_attention_heads": 4, "num_key_value_heads": 2, "initializer_range": 0.05,
+                   "ngpt_alpha_init": 0.15, "rms_norm_eps": 0.1, "tie_word_embeddings": False,
+                   "rope_parameters": DORY_ROPES, **config})
+
+
+DORY_ROPES = {"full_attention": {"rope_type": "default", "rope_theta": 1000.0},
+              "sliding_attention": {"rope_type": "default", "rope_theta": 50.0}}
 DENSE_MINIATURES = {
+    "dory-bf16": dict(tokens=24, config=dory(), names=("backbone.", "lm_head"), matters=[
+        {"sliding_window": 9}, {"n_recurrent_loops": 2}, {"initializer_range": 0.06}, {"ngpt_alpha_init": 0.12},
+        {"rope_parameters": {**DORY_ROPES, "full_attention": {"rope_type": "default", "rope_theta": 100.0}}},
+        {"rope_parameters": {**DORY_ROPES, "sliding_attention": {"rope_type": "default", "rope_theta": 100.0}}},
+        {"layer_types": ["full_attention", "mlp"] * 4}]),
     "apertus1p5-bf16": dict(tokens=24, config=tiny(
         architectures=["Apertus1p5TextForCausalLM"], model_type="apertus1p5_text", hidden_act="xielu",
         attention_bias=False, pad_token_id=96, rope_scaling=LLAMA3, output_vocab_size=100,

@@ -32,7 +32,7 @@ EXPERT_KINDS = ("qwen2_moe", "qwen3_moe", "qwen3_5_moe_text", "qwen3_next", "mix
 BIASED_NORMS = ("phimoe", "starcoder2", "stablelm", "phi", "jais2", "gpt_neox", "falcon", "nemotron",
                 "gpt2", "gpt_bigcode")
 # Kinds whose norms have no weights.
-PLAIN_NORMS = ("olmo", "nanochat")
+PLAIN_NORMS = ("olmo", "nanochat", "dory")
 # Kinds whose MLP has no gate.
 UNGATED = ("arcee", "apertus", "apertus1p5_text", "starcoder2", "phi", "jais2", "nanochat",
            "gpt_neox", "falcon", "nemotron", "gpt2", "gpt_bigcode")
@@ -51,7 +51,9 @@ PATTERN = {"M": "linear_attention", "*": "full_attention", "-": "mlp", "E": "moe
 
 
 def block_of(config, layer):
-    """The block that a layer of Nemotron-H has; None in other models."""
+    """The block that a layer of Nemotron-H or Dory has; None in other models."""
+    if config["model_type"] == "dory":
+        return config["layer_types"][layer].replace("sliding", "full")
     if config["model_type"] != "nemotron_h":
         return None
     name = (config.get("layers_block_type") or config["hybrid_override_pattern"])[layer]
@@ -211,15 +213,20 @@ def mamba_sizes(config):
 
 
 def nemotron_shapes(config, layer):
-    """The linears of a layer of Nemotron-H, which is attention, Mamba-2, an MLP, or experts and an MLP."""
+    """The linears of a layer of Nemotron-H, which is attention, Mamba-2, an MLP, or experts and an MLP; or of Dory."""
     hidden, block = config["hidden_size"], block_of(config, layer)
     q, kv = (config[heads] * config["head_dim"] for heads in ("num_attention_heads", "num_key_value_heads"))
     if block == "linear_attention":
         heads, values, channels = mamba_sizes(config)
         return {"mixer.in_proj": ("m", values + channels + heads, hidden), "mixer.out_proj": ("m", hidden, values)}
     if block == "full_attention":
+        gates = {"mixer.g_proj": ("", q, hidden)} if config["model_type"] == "dory" else {}
         return {"mixer.q_proj": ("q", q, hidden), "mixer.k_proj": ("k", kv, hidden),
-                "mixer.v_proj": ("v", kv, hidden), "mixer.o_proj": ("o", hidden, q)}
+                "mixer.v_proj": ("v", kv, hidden), "mixer.o_proj": ("o", hidden, q), **gates}
+    if config["model_type"] == "dory":
+        inner = config["intermediate_size"]
+        return {"mixer.gate_proj": ("g", inner, hidden), "mixer.up_proj": ("u", inner, hidden),
+                "mixer.down_proj": ("d", hidden, inner)}
     moe, latent = block == "moe", config.get("moe_latent_size") if block == "moe" else None
     inner = config["moe_shared_expert_intermediate_size" if moe else "intermediate_size"]
     name = "mixer.shared_experts" if moe else "mixer"
@@ -381,7 +388,7 @@ AFTER = ("olmo2", "olmo3", "exaone4", "flex_olmo")
 def norm_widths(config, layer):
     """name -> width of a layer's norms"""
     if block_of(config, layer):
-        return {"norm": config["hidden_size"]}
+        return {} if config["model_type"] == "dory" else {"norm": config["hidden_size"]}
     kind, hidden, heads = config["model_type"], config["hidden_size"], config["num_attention_heads"]
     head, _ = head_sizes(config, layer)
     if streams_width(config):

@@ -20,8 +20,9 @@ import sys
 ROOT = pathlib.Path(__file__).resolve().parent.parent
 MODEL = ROOT / "src/model"
 OPERATIONS_LEFT_OUT = {"draft_embed", "add_ngrams", "mix_for_attention", "mix_for_mlp", "inject_streams",
-                       "predict_streams", "correct_streams", "add_laurel"}
+                       "predict_streams", "correct_streams", "add_laurel", "begin_loop"}
 LEFT_OUT = re.compile(r"ple\.|altup|laurel\.|.*hyper_connection|self_attn\.indexer\.|mlp\.act_fn\.|"
+                      r"mlp\.suv_|self_attn\.(sqk|s_gate)|.*logit_scale|"
                       r"fc$|fc_norm|hidden_norm|post_projection|pre_fc_norm")
 
 

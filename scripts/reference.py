@@ -22,6 +22,7 @@ import miniature_streams
 
 GATES = {".self_attn.gate_proj.": ".self_attn.g_proj."}
 OMNI = {".backbone.": ".model."}
+DORY = {".self_attn.g_proj.": ".self_attn.gate_proj.", ".embeddings.": ".embed_tokens."}
 
 
 def load(directory, **changes):
@@ -32,7 +33,7 @@ def load(directory, **changes):
     kind = transformers.CONFIG_MAPPING[config["model_type"]]
     several = "vision_config" in config
     config = kind.from_dict(copy.deepcopy(config), attn_implementation="eager")
-    renamed = {"lfm3": GATES, "nemotron_h_omni": OMNI, "gpt_neox": {"embed_out.": "lm_head."}}.get(
+    renamed = {"lfm3": GATES, "dory": DORY, "nemotron_h_omni": OMNI, "gpt_neox": {"embed_out.": "lm_head."}}.get(
         config.model_type, {})
     tensors = checkpoint.dequantised(checkpoint.read_checkpoint(directory))
     if config.model_type == "ernie4_5_vl_moe":
@@ -70,6 +71,8 @@ def is_other_part(name):
 
 def text_name(name, several, renamed):
     """As the newest transformers calls what transformers 4.51 saved; `renamed`: parts of names."""
+    if renamed is DORY:
+        name = transformers.core_model_loading.LayerPairCollapse().rename_source_key(name)[0]
     name = name.removeprefix("thinker.")
     for old, new in renamed.items():
         name = name.replace(old, new)

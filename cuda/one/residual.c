@@ -125,6 +125,9 @@ Status residual_linear(BackendState *s, const DeviceLinear *weights, const void 
   float *branch = residual_branch(s, sum);
   if (to_branch) {
     TRY(products_matmul(s, weights, from, stride, n_tokens, LINEAR_TO_F32, branch, c->hidden, err));
+    if (c->norm == NORM_SPHERE)
+      TRY(ops_norm_plus(s->x, norms.post, NULL, false, residual_eps(c), c->hidden, n_tokens,
+                        s->loaded->stream, err));
     return residual_add(s, branch, true, n_tokens, norms, sum, err);
   }
   TRY(products_matmul(s, weights, from, stride, n_tokens, adds ? LINEAR_ADD_F32 : LINEAR_TO_F32, s->x,

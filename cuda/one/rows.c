@@ -98,7 +98,7 @@ static QkvHeads heads_of(const BackendState *s, int layer) {
       .n_kv_heads = own.shares_kv ? 0 : own.n_kv_heads,
       .head_dim = own.head_dim,
       .n_ctx = attention.n_ctx,
-      .eps = (float)c->norm_eps,
+      .eps = (float)(c->qk_norm_eps != 0 ? c->qk_norm_eps : c->norm_eps),
       .kv = s->options.kv,
       .q_norm = before ? NULL : l->q_norm,
       .k_norm = before ? NULL : l->k_norm,
@@ -173,5 +173,11 @@ Status rows_append(BackendState *s, int layer, int n_rows, Error *err) {
   if (c->value_dim > 0) TRY(spread_values(s, layer, n_rows, err));
   if (own.qk_norm > QK_NORM_HEADS) TRY(norm_q_k(s, layer, n_rows, err));
   const QkvHeads heads = heads_of(s, layer);
-  return ops_qk_norm_rope_append(&heads, n_rows, s->loaded->stream, err);
+  TRY(ops_qk_norm_rope_append(&heads, n_rows, s->loaded->stream, err));
+  const DeviceLayer *l = &s->loaded->layers[layer];
+  const int n = own.n_heads * own.head_dim;
+  if (!l->query_factors) return STATUS_OK;
+  TRY(ops_multiply(s->q, true, (size_t)n, n, l->query_factors, 0, n_rows, s->loaded->stream, err));
+  return ops_multiply(s->projections + qkv_outputs(&own), false, (size_t)s->projection_stride, n,
+                      l->attn_gate_factors, 0, n_rows, s->loaded->stream, err);
 }

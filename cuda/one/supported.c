@@ -88,7 +88,7 @@ static bool has_dense_coefficients(const Model *model) {
 
 /* Names a matrix with permuted inputs (GPTQ's act-order) whose x no kernel gathers; NULL: there is none.
  * Kernels gather x only for matrices of a layer that products.c multiplies, not for experts, and not in a
- * drafter or in a model with residual streams. */
+ * drafter, in a model with residual streams, or in one whose layers may share matrices. */
 static const char *ordered_apart(const Model *model) {
   const ModelConfig *c = &model->config;
   for (int i = 0; i < N_MODEL_LINEARS; i++)
@@ -96,7 +96,8 @@ static const char *ordered_apart(const Model *model) {
   for (int i = 0; i < c->n_layers; i++)
     for (int which = 0; which < layer_linear_count(c, i); which++) {
       const Linear *linear = layer_linear(&model->layers[i], which);
-      const bool apart = c->draft.kind || c->streams.n > 0 || layer_device_matrix(c, which) >= MATRIX_ROUTER;
+      const bool apart = c->draft.kind || c->streams.n > 0 || c->norm == NORM_SPHERE ||
+                         layer_device_matrix(c, which) >= MATRIX_ROUTER;
       if (linear->order && apart) return linear->name;
     }
   return NULL;

@@ -345,6 +345,14 @@ static Status cuda_embed(BackendState *s, TokenRange span, int layer, Error *err
   return rows_rope_tables(s, span, err);
 }
 
+static Status cuda_begin_loop(BackendState *s, TokenRange span, int layer, Error *err) {
+  const ModelConfig *c = &s->loaded->model->config;
+  const bool first = config_layer(c, layer).begins == BEGINS_FIRST_LOOP;
+  s->ready = READY_NONE;
+  return ops_norm_plus(s->x, NULL, s->start, first, residual_eps(c), c->hidden, rows_of(s, span),
+                       s->loaded->stream, err);
+}
+
 static Status cuda_norm_qkv_rope_append(BackendState *s, TokenRange span, int layer, Error *err) {
   const DeviceLayer *l = &s->loaded->layers[layer];
   const ModelConfig *c = &s->loaded->model->config;
@@ -494,6 +502,9 @@ static Status cuda_out_proj_residual(BackendState *s, TokenRange span, int layer
       products_call(s, &l->o, s->a, padded_row(l->o.n_in), n_rows, LINEAR_ADD_F32, s->x, c->hidden);
   if (narrow_fit(s, layer, n_rows, NARROW_O, &call)) return products_run(s, &call, err);
   if (own.n_gates > 0) TRY(apply_gates(s, n_rows, layer, err));
+  if (c->norm == NORM_SPHERE)
+    TRY(ops_multiply(s->a, true, (size_t)l->o.n_in, l->o.n_in, NULL, (float)(c->norm_eps * c->hidden), n_rows,
+                     s->loaded->stream, err));
   if (own.latent) TRY(latent_values(s, layer, n_rows, err));
   if (own.delta_beside)
     TRY(residual_linear(s, &l->delta_o, s->beside, n_rows, (Norms){0}, first_sum(layer), err));
@@ -566,6 +577,9 @@ static Status cuda_norm_logits(BackendState *s, TokenRange span, int layer, Erro
   }
   TRY(products_matmul(s, &m->head, s->lm_head_in, s->h_stride, n_rows, LINEAR_TO_F32,
                       s->logits + shared_first_logit(s), c->vocab_size, err));
+  if (m->logit_factors)
+    TRY(ops_multiply(s->logits, false, (size_t)c->vocab_size, c->vocab_size, m->logit_factors, 0, n_rows,
+                     m->stream, err));
   if (c->logit_divisor != 1 || c->logit_cap != 0) /* before the other GPUs read the logits */
     TRY(ops_finish_logits(s->logits, c->vocab_size, n_rows, (float)c->logit_divisor, (float)c->logit_cap,
                           m->stream, err));

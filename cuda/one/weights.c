@@ -40,9 +40,10 @@ typedef struct {
   bool streaming;  /* loading is over: matrices left on the host come one by one (weights_stream()) */
 } Loader;
 
-/* How a vector's numbers are made: stored numbers get `plus` added, random numbers lie between low and high.
- * All are then divided by `divisor`, if that is not 0. */
+/* How a vector's numbers are made: stored numbers of a layer by layer_vector_number(), others get `plus`
+ * added; random numbers lie between low and high. All are then divided by `divisor`, if that is not 0. */
 typedef struct {
+  int which; /* of a layer's vectors; -1: it is another */
   float plus, low, high, divisor;
 } VectorUse;
 
@@ -80,7 +81,7 @@ static Status visit_vectors(Loader *loader, const Pass *pass, DeviceLayer *to, c
   for (int i = 0; i < N_LAYER_VECTORS; i++) {
     const VectorRange range = layer_vector_range(i);
     const bool halved = config->altup.n > 0 && i == LAYER_ATTN_POST_NORM;
-    const VectorUse use = {layer_vector_plus(config, i), range.low, range.high, halved ? sqrtf(2) : 0};
+    const VectorUse use = {i, 0, range.low, range.high, halved ? sqrtf(2) : 0};
     TRY(pass->vector(loader, &to->vector[i], &from->vector[i], use, err));
   }
   return STATUS_OK;
@@ -157,10 +158,10 @@ static Status visit_joined(Loader *loader, const Pass *pass, int which, DeviceLa
   const Linear *inputs[MAX_PROJECTIONS];
   const int n = parts_joined(config, loader->layer, from, which, inputs);
   /* Gate and up are interleaved for the epilogue LINEAR_SWIGLU_F16, which computes every gated product but
-   * those with sparsity or scales. */
+   * those with sparsity, scales or factors. */
   const LayerConfig own = config_layer(config, loader->layer);
   const bool gated = which == JOINED_GATE_UP && own.sparsity == 0 && !is_ungated(config->activation) &&
-                     config->gate_scale == 1 && config->mlp_scale == 1;
+                     config->gate_scale == 1 && config->mlp_scale == 1 && config->norm != NORM_SPHERE;
   return visit_projections(loader, pass, &to->joined[which], inputs,
                            which == JOINED_GATE_UP && loader->joined ? 0 : n, gated, err);
 }
@@ -169,7 +170,7 @@ static Status visit_joined(Loader *loader, const Pass *pass, int which, DeviceLa
 static Status visit_small(Loader *loader, const Pass *pass, const float **to, const Linear *from,
                           Error *err) {
   const Vector numbers = {from->weight, from->dtype, from->n_in * from->n_out};
-  return pass->vector(loader, to, &numbers, (VectorUse){0, -0.1f, 0.1f, 0}, err);
+  return pass->vector(loader, to, &numbers, (VectorUse){-1, 0, -0.1f, 0.1f, 0}, err);
 }
 
 static Status visit_linear(Loader *loader, const Pass *pass, int which, DeviceLayer *to,
@@ -187,6 +188,10 @@ static Status visit_layer(Loader *loader, const Pass *pass, int i, Error *err) {
   const LayerConfig own = config_layer(&loader->loaded->model->config, i);
   const ModelLayer *from = &loader->loaded->model->layers[i];
   DeviceLayer *to = &loader->loaded->layers[i];
+  if (own.back > 0) { /* it shares all matrices and vectors */
+    *to = *(to - own.back);
+    return STATUS_OK;
+  }
   loader->layer = i;
   loader->joined = own.n_experts > 0 && shared_joins(loader, i, from);
   TRY(visit_vectors(loader, pass, to, from, err));
@@ -238,7 +243,7 @@ static Status visit(Loader *loader, const Pass *pass, Error *err) {
   loader->stays = loader->joined = false;
   for (int i = 0; i < N_MODEL_VECTORS; i++) {
     const VectorRange range = model_vector_range(i);
-    const VectorUse use = {model_vector_plus(&model->config, i), range.low, range.high, 0};
+    const VectorUse use = {-1, model_vector_plus(&model->config, i), range.low, range.high, 0};
     TRY(pass->vector(loader, &loaded->vector[i], &model->vector[i], use, err));
   }
   TRY(visit_head(loader, pass, err));
@@ -453,7 +458,9 @@ static void advance(Loader *l, size_t bytes) {
 static Status fill_vector(Loader *l, const float **to, const Vector *from, VectorUse use, Error *err) {
   if (!from->data) return STATUS_OK;
   floats_read(from->data, from->dtype, 0, (size_t)from->n, l->floats);
-  for (int i = 0; use.plus != 0 && i < from->n; i++) l->floats[i] += use.plus;
+  for (int i = 0; i < from->n; i++)
+    l->floats[i] = use.which < 0 ? l->floats[i] + use.plus
+                                 : layer_vector_number(&l->loaded->model->config, use.which, l->floats[i]);
   for (int i = 0; use.divisor != 0 && i < from->n; i++) l->floats[i] /= use.divisor;
   TRY(upload_array(&l->uploader, l->floats, (size_t)from->n * sizeof(float), (void *)*to, err));
   advance(l, (size_t)from->n * dtype_bytes(from->dtype));

@@ -72,7 +72,8 @@ static StatePlan plan_of(const ModelConfig *config, const StateOptions *options)
     raise_to(&plan.intermediate, own.intermediate);
     raise_to(&plan.v_width, own.head_dim);
     if (own.rope == ROPE_LOCAL) plan.n_ropes = 2;
-    if (own.sparsity > 0) raise_to(&plan.sparse_up, own.intermediate);
+    if (own.sparsity > 0 || config->norm == NORM_SPHERE) raise_to(&plan.up, own.intermediate);
+    if (own.begins) raise_to(&plan.start, config->hidden);
     if (own.delta_beside) plan.beside = plan.delta_width;
   }
   const LatentConfig *latent = &config->latent;
@@ -406,6 +407,32 @@ static const float *attn_input(BackendState *state, TokenRange range, int layer)
   return cpu_normalised(state, range.n_tokens, weights->attn_norm, weights->attn_norm_bias);
 }
 
+/* x = rmsnorm(x) * (1 - rates); rates NULL: zeros. */
+static void norm_x(BackendState *state, int n_rows, const float *rates) {
+  const ModelConfig *config = &state->loaded->model->config;
+  cpu_norm_rows(state, state->x, state->plan.hidden, n_rows, state->loaded->ones, config->hidden,
+                config->norm_eps, state->x, state->plan.hidden);
+  for (int r = 0; rates && r < n_rows; r++)
+    for (int i = 0; i < config->hidden; i++) cpu_row(state->x, state->plan.hidden, r)[i] *= 1 - rates[i];
+}
+
+static Status cpu_begin_loop(BackendState *state, TokenRange range, int layer, Error *err) {
+  const size_t n = (size_t)state->plan.hidden * (size_t)range.n_tokens;
+  norm_x(state, range.n_tokens, NULL);
+  if (config_layer(&state->loaded->model->config, layer).begins == BEGINS_FIRST_LOOP)
+    memcpy(state->start, state->x, n * sizeof *state->x);
+  for (size_t i = 0; i < n; i++) state->x[i] += state->start[i];
+  return STATUS_OK;
+}
+
+/* With NORM_SPHERE: row = row / sqrt(|row|^2 + eps), for rows of n numbers. */
+static void to_length(const BackendState *state, float *rows, int stride, int n_rows, int n, double eps) {
+  if (state->loaded->model->config.norm != NORM_SPHERE) return;
+  cpu_norm_rows(state, rows, stride, n_rows, state->loaded->ones, n, eps / n, rows, stride);
+  for (size_t r = 0; r < (size_t)n_rows; r++)
+    for (int i = 0; i < n; i++) rows[r * (size_t)stride + (size_t)i] *= (float)(1 / sqrt(n));
+}
+
 /* x = x + residual_scale * post_norm(w from + bias); post_norm NULL: no norm. */
 static void matmul_residual(BackendState *state, CpuLinear w, const float *from, int from_stride, int n_rows,
                             const float *post_norm) {
@@ -419,6 +446,7 @@ static void matmul_residual(BackendState *state, CpuLinear w, const float *from,
   if (!post_norm) return;
   cpu_norm_rows(state, state->h, state->plan.hidden, n_rows, post_norm, config->hidden, post_norm_eps(config),
                 state->h, state->plan.hidden);
+  if (config->norm == NORM_SPHERE) norm_x(state, n_rows, post_norm);
   for (int r = 0; r < n_rows; r++) {
     float *x = state->x + (size_t)r * stride, *h = state->h + (size_t)r * stride;
     for (int i = 0; i < config->hidden; i++) x[i] += scale * h[i];
@@ -496,6 +524,7 @@ static void apply_gates(BackendState *state, int n_rows, int layer) {
   for (int r = 0; r < n_rows; r++) {
     float *gates = state->gates + (size_t)r * (size_t)state->plan.gates;
     float *out = state->q + (size_t)r * (size_t)state->plan.heads;
+    cpu_multiply(gates, state->loaded->layers[layer].attn_gate_factors, n);
     if (!config->attn_gate_softplus) state->loaded->kernels->sigmoid(gates, n);
     for (int i = 0; config->attn_gate_softplus && i < n; i++) gates[i] = (float)softplus(gates[i]);
     for (int i = 0; i < n; i++)
@@ -561,6 +590,8 @@ static Status cpu_out_proj_residual(BackendState *state, TokenRange range, int l
   float *from = own.latent ? state->queries : state->q;
   const int stride = own.latent ? state->plan.queries : state->plan.heads;
   if (own.n_gates > 0) apply_gates(state, range.n_tokens, layer);
+  to_length(state, state->q, state->plan.heads, range.n_tokens, weights->o.linear->n_in,
+            config->norm_eps * config->hidden);
   if (own.latent)
     cpu_latent_values(state, range.n_tokens, layer);
   else
@@ -584,30 +615,33 @@ static void cut_gates(float *g, int n, float deviations) {
   for (int i = 0; i < n; i++) g[i] = g[i] <= c ? 0 : g[i] - c; /* NaN stays NaN */
 }
 
-/* The gated product with sparse gates: cut_gates() needs all gates of a row first. */
-static void sparse_gate_up(BackendState *state, int n_rows, int layer) {
+/* The gated product with factors, or with sparse gates: cut_gates() needs all gates of a row first. */
+static void apart_gate_up(BackendState *state, int n_rows, int layer) {
   const BackendModel *loaded = state->loaded;
   const CpuLayer *weights = &loaded->layers[layer];
   const LayerConfig own = config_layer(&loaded->model->config, layer);
   const int n = weights->up.linear->n_out;
-  const size_t g_stride = (size_t)state->plan.intermediate, up_stride = (size_t)state->plan.sparse_up;
+  const size_t g_stride = (size_t)state->plan.intermediate, up_stride = (size_t)state->plan.up;
   const Matmul both[] = {{.w = weights->gate, .y = state->g, .y_stride = g_stride},
-                         {.w = weights->up, .y = state->sparse_up, .y_stride = up_stride}};
+                         {.w = weights->up, .y = state->up, .y_stride = up_stride}};
   run_matmuls(state, cpu_normalised(state, n_rows, weights->mlp_norm, weights->mlp_norm_bias),
               state->plan.hidden, n_rows, both, 2);
 #pragma omp parallel for if (n_rows > 1) num_threads(loaded->n_threads)
   for (int r = 0; r < n_rows; r++) {
     float *g = state->g + (size_t)r * g_stride;
-    cut_gates(g, n, own.gate_deviations);
-    loaded->kernels->activate(loaded->model->config.activation, NULL, g,
-                              state->sparse_up + (size_t)r * up_stride, n);
+    float *up = state->up + (size_t)r * up_stride;
+    cpu_multiply(g, weights->gate_factors, n);
+    cpu_multiply(up, weights->up_factors, n);
+    if (!weights->gate_factors) cut_gates(g, n, own.gate_deviations);
+    loaded->kernels->activate(loaded->model->config.activation, NULL, g, up, n);
   }
+  to_length(state, state->g, state->plan.intermediate, n_rows, n, loaded->model->config.norm_eps);
 }
 
 static Status cpu_norm_gate_up(BackendState *state, TokenRange range, int layer, Error *err) {
   const CpuLayer *weights = &state->loaded->layers[layer];
-  if (config_layer(&state->loaded->model->config, layer).sparsity > 0) {
-    sparse_gate_up(state, range.n_tokens, layer);
+  if (config_layer(&state->loaded->model->config, layer).sparsity > 0 || weights->gate_factors) {
+    apart_gate_up(state, range.n_tokens, layer);
     return STATUS_OK;
   }
   Matmul matmul = cpu_gate_up(state->loaded, layer);
@@ -681,6 +715,9 @@ static void finish_logits(BackendState *state, int n_rows) {
   enum { BLOCK = 4096 };
   const ModelConfig *config = &state->loaded->model->config;
   const float divisor = (float)config->logit_divisor, cap = (float)config->logit_cap;
+  for (int r = 0; r < n_rows; r++)
+    cpu_multiply(cpu_row(state->logits, config->vocab_size, r), state->loaded->logit_factors,
+                 config->vocab_size);
   if (divisor == 1 && cap == 0) return;
   const int64_t n = (int64_t)n_rows * config->vocab_size;
 #pragma omp parallel for num_threads(state->loaded->n_threads)

@@ -95,7 +95,7 @@ struct BackendModel {
   CpuRope ropes[2], long_rope; /* ropes[LayerRope]; long_rope: the global rope with LongRoPE's long factors */
 };
 
-/* The widths of a session's rows, each the largest of all layers. The members down to sparse_up count floats,
+/* The widths of a session's rows, each the largest of all layers. The members down to start count floats,
  * padded to ALIGN_FLOATS, and are 0 where the model has no such rows. */
 typedef struct {
   int hidden, heads, kv_heads, gates, intermediate, v_width;
@@ -107,7 +107,8 @@ typedef struct {
   /* routes: the router's outputs; expert_width: outputs of an expert's gate or up; expert_row: its input. */
   int routes, expert_width, expert_row;
   int streams, stream_rank, stream_factors, ngrams, index; /* of streams.c, altup.c and sparse.c */
-  int sparse_up;                                           /* up's outputs in layers with sparse gates */
+  int up;    /* up's outputs in layers that need gates and up apart */
+  int start; /* what each loop over layers adds to x */
   /* selected: the most positions that a row selects; block_scores: floats for the blocks' scores, twice. */
   int selected, block_scores;
   size_t gathered_bytes;           /* K, V and scales of `selected` positions of one KV head */
@@ -266,6 +267,10 @@ void cpu_convolve(const Kernels *kernels, const Convolution *convolution, int fi
 float *cpu_take_floats(size_t n, float *place, size_t *next);
 const float *cpu_take_taps(const Vector *from, int n_taps, float *place, size_t *next);
 const float *cpu_take_padded(const Vector *from, size_t n, float *place, size_t *next);
+/* x = x * factors; factors NULL: x stays. */
+static inline void cpu_multiply(float *x, const float *factors, int n) {
+  for (int i = 0; factors && i < n; i++) x[i] *= factors[i];
+}
 const float *cpu_take_vector(const Vector *vector, float plus, float *place, size_t *next);
 CpuLinear cpu_take_linear(const Linear *linear, float *place, size_t *next);
 int cpu_padded(int64_t n); /* floats of a row of n, padded to ALIGN_FLOATS; at most INT32_MAX */

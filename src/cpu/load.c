@@ -13,13 +13,18 @@
 
 enum { MAX_THREADS = 1024 };
 
-/* Ones for norms without weights: as many as hidden or the largest head_dim, whichever is larger. NULL if the
- * model has no such norm, or `place` is NULL. */
+/* Ones for norms without weights: as many as the widest row that such a norm may have. NULL if the model has
+ * no such norm, or `place` is NULL. */
 static const float *take_ones(const ModelConfig *config, float *place, size_t *next) {
   if (!config->embedding_norm && config->qk_norm != QK_NORM_PLAIN && !config->v_norm) return NULL;
   int n = config->hidden;
-  for (int i = 0; i < config->n_layers; i++)
-    if (n < config_layer(config, i).head_dim) n = config_layer(config, i).head_dim;
+  for (int i = 0; i < config->n_layers; i++) {
+    const LayerConfig own = config_layer(config, i);
+    const bool whole = config->norm == NORM_SPHERE; /* inputs of o and down have norms, too */
+    const int heads = whole ? own.n_heads * own.head_dim : own.head_dim;
+    if (n < heads) n = heads;
+    if (whole && n < own.intermediate) n = own.intermediate;
+  }
   float *out = place ? place + *next : NULL;
   for (int i = 0; out && i < n; i++) out[i] = 1;
   *next += (size_t)n;
@@ -40,8 +45,9 @@ static const float *take_layer_vector(const ModelConfig *config, const ModelLaye
   case LAYER_NGRAM_TAPS: return from->data ? cpu_take_taps(from, config->ngrams.taps, place, next) : NULL;
   default: break;
   }
-  const float *taken = cpu_take_vector(from, layer_vector_plus(config, which), place, next);
+  const float *taken = cpu_take_vector(from, 0, place, next);
   float *out = taken ? place + start : NULL;
+  for (size_t i = 0; out && i < n; i++) out[i] = layer_vector_number(config, which, out[i]);
   for (size_t i = 0; out && which == LAYER_DELTA_A_LOG && i < n; i++) out[i] = (float)-exp((double)out[i]);
   for (size_t i = 0; out && which == LAYER_ROUTER_SCALE && i < n; i++) out[i] /= sqrtf((float)config->hidden);
   return taken;
@@ -83,6 +89,10 @@ static size_t take_vectors(const Model *model, float *place, BackendModel *loade
   for (int i = 0; i < config->n_layers; i++) {
     CpuLayer *layer = &loaded->layers[i];
     const LayerConfig own = config_layer(config, i);
+    if (own.back > 0) {
+      *layer = *(layer - own.back);
+      continue;
+    }
     take_layer(model, i, loaded->experts + n_experts, place, &next, layer);
     n_experts += (size_t)own.n_experts;
     if (own.ngrams) layer->hash = &loaded->hashes[own.ngrams - 1];

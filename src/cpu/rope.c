@@ -55,19 +55,18 @@ static void norm_rope_heads(const BackendState *state, const LayerConfig *layer,
   const bool neighbours = !none && state->loaded->ropes[layer->rope].neighbours;
   size_t at = half ? angles_at(state, layer->rope, row) : 0;
   const bool after = norm && config->qk_norm_after_rope;
-  if (norm && layer->qk_norm == QK_NORM_WHOLE)
-    kernels->rms_norm(heads, norm, n_heads * dim, config->norm_eps, heads);
+  const double eps = config->qk_norm_eps != 0 ? config->qk_norm_eps : config->norm_eps;
+  if (norm && layer->qk_norm == QK_NORM_WHOLE) kernels->rms_norm(heads, norm, n_heads * dim, eps, heads);
   for (int i = 0; i < n_heads; i++) {
     float *head = heads + (size_t)i * (size_t)dim;
-    if (norm && layer->qk_norm <= QK_NORM_HEADS && !after)
-      kernels->rms_norm(head, norm, dim, config->norm_eps, head);
+    if (norm && layer->qk_norm <= QK_NORM_HEADS && !after) kernels->rms_norm(head, norm, dim, eps, head);
     if (norm && layer->qk_norm == QK_NORM_CENTRED) {
       cpu_centre(head, dim);
-      kernels->rms_norm(head, norm + i * dim, dim, config->norm_eps, head);
+      kernels->rms_norm(head, norm + i * dim, dim, eps, head);
     }
     (neighbours ? kernels->rotate_neighbours : kernels->rotate)(head, state->cosines + at, state->sines + at,
                                                                 half, dim, after ? 1 : scale);
-    if (after) kernels->rms_norm(head, norm, dim, config->norm_eps, head);
+    if (after) kernels->rms_norm(head, norm, dim, eps, head);
     for (int d = 0; after && d < dim; d++) head[d] *= scale;
   }
 }
@@ -100,11 +99,14 @@ static void spread_values(const ModelConfig *config, const LayerConfig *own, flo
 void cpu_rotate_queries(BackendState *state, TokenRange range, int layer) {
   const ModelConfig *config = &state->loaded->model->config;
   const LayerConfig own = config_layer(config, layer);
+  const CpuLayer *weights = &state->loaded->layers[layer];
 #pragma omp parallel for if (range.n_tokens > 1) num_threads(state->loaded->n_threads)
-  for (int r = 0; r < range.n_tokens; r++)
-    norm_rope_heads(state, &own, state->loaded->layers[layer].q_norm, r, own.n_heads,
-                    query_scale(config, &own, state->positions[r]),
-                    state->q + (size_t)r * (size_t)state->plan.heads);
+  for (int r = 0; r < range.n_tokens; r++) {
+    float *q = state->q + (size_t)r * (size_t)state->plan.heads;
+    norm_rope_heads(state, &own, weights->q_norm, r, own.n_heads,
+                    query_scale(config, &own, state->positions[r]), q);
+    cpu_multiply(q, weights->query_factors, own.n_heads * own.head_dim);
+  }
 }
 
 void cpu_append(BackendState *state, TokenRange range, int layer) {

@@ -63,7 +63,9 @@ void layer_full_name(const ModelConfig *config, const char *body, int layer, con
   if (config->names.delta && strncmp(part, "linear_attn.", 12) == 0) block = config->names.delta;
   if (config->names.attention && strncmp(part, "self_attn.", 10) == 0) block = config->names.attention;
   const bool replaced = block && dot; /* a norm's name has no block */
-  snprintf(out, size, "%s%s.%d.%s%s", body, layers_name(config), layer, replaced ? block : "",
+  int number = layer;                 /* among the layers that have tensors */
+  for (int i = 0; config->layers && i < layer; i++) number -= config->layers[i].back > 0;
+  snprintf(out, size, "%s%s.%d.%s%s", body, layers_name(config), number, replaced ? block : "",
            replaced ? dot : part);
 }
 
@@ -81,10 +83,11 @@ static int width_of(const ModelConfig *c, const LayerConfig *own, int number, Wi
   const DraftConfig *draft = &c->draft;
   const bool has_kv = !own->latent && !own->shares_kv && c->fused != FUSES_QKV_HEADS,
              apart = delta->form == DELTA_APART, interleaved = delta->form == DELTA_INTERLEAVED,
-             mamba = delta->rule == RULE_MAMBA2;
+             mamba = delta->rule == RULE_MAMBA2, sphere = c->norm == NORM_SPHERE;
   const int streams = c->streams.n * c->hidden, delta_keys = delta->n_key_heads * delta->key_dim,
             delta_values = delta->n_value_heads * delta->value_dim,
             target_states = draft->n_states * draft->target_hidden;
+  if (own->back > 0) return 0;
   switch (width) {
 /* clang-format off */
 #define WIDTH(NAME, size) case WIDTH_##NAME: return size;
@@ -247,9 +250,11 @@ StoredVector layer_vector_stored(const ModelConfig *config, int layer, int which
             taps = layer_width(config, layer, vectors[which].taps);
   if (n == 0 || !layer_computes(config, &own, layer_tensor_operation(config, layer, true, which)))
     return (StoredVector){0};
+  /* nGPT's norms have no weights, and its rates stand where other models have the weights of post norms. */
+  const bool has_suffix = vectors[which].is_norm && config->norm != NORM_SPHERE;
   const bool as_weights = vectors[which].operation == OP_DELTA && config->delta.rule == RULE_MAMBA2;
   return (StoredVector){.name = vector_name(config, layer, which, vectors[which].name),
-                        .suffix = vectors[which].is_norm ? ".weight" : "",
+                        .suffix = has_suffix ? ".weight" : "",
                         .n = n,
                         .taps = vectors[which].taps == WIDTH_ONE ? 0 : taps,
                         .usually = as_weights ? DTYPE_F16 : vectors[which].usually};
@@ -257,6 +262,14 @@ StoredVector layer_vector_stored(const ModelConfig *config, int layer, int which
 
 float layer_vector_plus(const ModelConfig *config, int which) {
   return vectors[which].is_norm && norms_plus_one(config) ? 1 : 0;
+}
+
+float layer_vector_number(const ModelConfig *c, int which, float stored) {
+  if (c->norm != NORM_SPHERE) return stored + layer_vector_plus(c, which);
+  const double factor = (double)stored / c->sphere.init;
+  if (which == LAYER_QUERY_FACTORS || which == LAYER_ATTN_GATE_FACTORS) return (float)(factor * factor);
+  const bool is_rate = which == LAYER_ATTN_POST_NORM || which == LAYER_MLP_POST_NORM;
+  return is_rate ? (float)fabs(factor * c->sphere.rate) : stored;
 }
 
 VectorRange layer_vector_range(int which) {
@@ -346,6 +359,7 @@ void model_linear_name(const ModelConfig *config, const char *body, int which, c
 
 void model_vector_name(const ModelConfig *config, const char *body, int which, char out[LINEAR_NAME_SIZE]) {
   const ModelRow *row = row_of(model_vectors, which);
+  if (which == MODEL_LOGIT_FACTORS) body = "";
   model_name(row, body, model_vector_base(config, which, row->name), which, out);
 }
 

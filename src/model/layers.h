@@ -88,6 +88,8 @@ float model_vector_plus(const ModelConfig *config, int which);
 
 /* The term added to each number of a vector before use: 1 for norms with norms_plus_one(), else 0. */
 float layer_vector_plus(const ModelConfig *config, int which);
+/* A stored number of a vector as it is used: layer_vector_plus() is added, or SphereConfig says what. */
+float layer_vector_number(const ModelConfig *config, int which, float stored);
 /* A dummy's random numbers for a vector, layer_vector_plus() included, are uniform in [low, high). */
 typedef struct {
   float low, high;

@@ -17,6 +17,7 @@ enum {
   LOGITS = REGISTER_LOGITS,
   STATE = REGISTER_STATE,
   CACHE = REGISTER_CACHE,
+  START = REGISTER_START,
 };
 
 static const struct {
@@ -32,8 +33,9 @@ const char *operation_name(OpKind kind) {
 }
 
 Status registers_print(unsigned set, Buffer *out, Error *err) {
-  static const char *const names[N_REGISTERS] = {
-      "ids", "x", "h", "q", "a", "beside", "g", "streams", "factors", "inputs", "logits", "state", "cache"};
+  static const char *const names[N_REGISTERS] = {"ids",    "x",     "h",       "q",       "a",
+                                                 "beside", "g",     "streams", "factors", "inputs",
+                                                 "logits", "state", "cache",   "start"};
   const char *before = "";
   for (int i = 0; i < N_REGISTERS; i++) {
     if (!(set >> i & 1)) continue;
@@ -89,7 +91,7 @@ DifferencePlace difference_place(Difference difference) {
 
 /* --- the list */
 
-enum { MOST_OF_A_LAYER = 17 };
+enum { MOST_OF_A_LAYER = 18 };
 
 /* Adds an operation with the registers of rows[kind], changed for this model. own: see differences_of(). */
 static void add(Program *program, const ModelConfig *config, const LayerConfig *own, OpKind kind, int layer) {
@@ -100,6 +102,9 @@ static void add(Program *program, const ModelConfig *config, const LayerConfig *
   case OP_EMBED:
     if (config->streams.n > 0 || config->altup.n > 0) op.writes |= STREAMS;
     if (config->per_layer_width > 0) op.writes |= REGISTER_INPUTS;
+    break;
+  case OP_LOOP:
+    if (own->begins == BEGINS_FIRST_LOOP) op.reads ^= START, op.writes |= START;
     break;
   case OP_DELTA:
     if (own->delta_beside) op.writes ^= A | REGISTER_BESIDE;
@@ -133,6 +138,7 @@ bool layer_computes(const ModelConfig *c, const LayerConfig *own, OpKind kind) {
   const bool streams = c->streams.n > 0, altup = c->altup.n > 0, attends = own->kind == LAYER_ATTENTION,
              mlp = own->mlp != MLP_NONE, dense = mlp && own->n_experts == 0;
   const bool computes[N_OPERATIONS] = {
+      [OP_LOOP] = own->begins != BEGINS_NO_LOOP,
       [OP_NGRAMS] = own->ngrams,
       [OP_MIX_FOR_ATTENTION] = streams,
       [OP_PREDICT] = altup,
@@ -155,7 +161,7 @@ bool layer_computes(const ModelConfig *c, const LayerConfig *own, OpKind kind) {
 
 static void add_layer(Program *p, const ModelConfig *c, int layer) {
   const LayerConfig own = config_layer(c, layer);
-  for (OpKind kind = OP_NGRAMS; kind < OP_LOGITS; kind++) {
+  for (OpKind kind = OP_LOOP; kind < OP_LOGITS; kind++) {
     if (layer_computes(c, &own, kind)) add(p, c, &own, kind, layer);
     if (kind == OP_EXPERTS && layer_computes(c, &own, OP_MIX_FOR_MLP)) add(p, c, &own, OP_INJECT, layer);
   }

@@ -30,7 +30,8 @@ typedef enum {
   REGISTER_LOGITS = 1 << 10,
   REGISTER_STATE = 1 << 11, /* recurrent state */
   REGISTER_CACHE = 1 << 12, /* KV cache */
-  N_REGISTERS = 13
+  REGISTER_START = 1 << 13, /* what each loop over layers adds to x */
+  N_REGISTERS = 14
 } Register;
 
 typedef enum {

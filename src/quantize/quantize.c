@@ -49,6 +49,9 @@ Status quantize_check(const Model *model, const QuantizeOptions *options, Error 
   const char *path = model_path(model);
   if (model->layout != LAYOUT_HF_DIRECTORY)
     return error_set(err, STATUS_MODEL, "%s is a packed file, whose weights have 4 bits already", path);
+  if (config->norm == NORM_SPHERE)
+    return error_set(err, STATUS_MODEL, "%s: auk cannot quantise %s, whose layers may run several times",
+                     path, config->architecture);
   for (int layer = 0; layer < config->n_layers; layer++)
     for (int which = 0; which < layer_linear_count(config, layer); which++) {
       if (!layer_linear_exists(config, layer, which)) continue;

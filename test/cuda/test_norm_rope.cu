@@ -205,6 +205,63 @@ static void test_centred_heads() {
   }
 }
 
+/* Rows of nGPT: x on its sphere, and rows that are multiplied or made to length 1 between other numbers. */
+static void test_sphere() {
+  const float eps = 0.5f;
+  const int n_tokens = 3;
+  for (int n : {6, 300, 1200}) {
+    const int stride = n + 6;
+    const Floats x = random_numbers((size_t)n * n_tokens, -2, 2), rates = random_numbers(n, 0, 1);
+    Device<float> x_device(x), rates_device(rates), start(x);
+    Row want = converted(x), sum = converted(x);
+    const auto norm = [&](const Floats *by) {
+      for (int row = 0; row < n_tokens; row++) {
+        double squares = 0;
+        for (int i = 0; i < n; i++) squares += want[(size_t)row * n + i] * want[(size_t)row * n + i];
+        for (int i = 0; i < n; i++)
+          want[(size_t)row * n + i] *= (by ? 1 - (*by)[i] : 1) / sqrt(squares / n + eps);
+      }
+    };
+    MUST(ops_norm_plus(x_device.at, rates_device.at, NULL, false, eps, n, n_tokens, 0, &error));
+    norm(&rates);
+    expect("ops_norm_plus with rates", n, converted(x_device.host()), want, SINGLE);
+    for (bool first : {true, false}) {
+      MUST(ops_norm_plus(x_device.at, NULL, start.at, first, eps, n, n_tokens, 0, &error));
+      norm(NULL);
+      if (first) sum = want;
+      for (size_t i = 0; i < want.size(); i++) want[i] += sum[i];
+      expect("ops_norm_plus at a loop", n, converted(x_device.host()), want, SINGLE);
+      expect("start of loops", n, converted(start.host()), sum, SINGLE);
+    }
+    const Floats rows = random_numbers((size_t)stride * n_tokens, -2, 2);
+    std::vector<__half> halves;
+    const auto as_numbers = [](const Device<__half> &from) {
+      Row numbers;
+      for (__half number : from.host()) numbers.push_back(__half2float(number));
+      return numbers;
+    };
+    for (float number : rows) halves.push_back(__float2half(number));
+    Device<float> rows_device(rows);
+    Device<__half> halves_device(halves), length_device(halves);
+    MUST(ops_multiply(rows_device.at, false, stride, n, rates_device.at, 0, n_tokens, 0, &error));
+    MUST(ops_multiply(halves_device.at, true, stride, n, rates_device.at, 0, n_tokens, 0, &error));
+    MUST(ops_multiply(length_device.at, true, stride, n, NULL, eps, n_tokens, 0, &error));
+    Row multiplied = converted(rows), lengths = converted(rows);
+    for (int row = 0; row < n_tokens; row++) {
+      const float *from = &rows[(size_t)row * stride];
+      double squares = 0;
+      for (int i = 0; i < n; i++) squares += from[i] * from[i];
+      for (int i = 0; i < n; i++) {
+        multiplied[(size_t)row * stride + i] *= rates[i];
+        lengths[(size_t)row * stride + i] /= sqrt(squares + eps);
+      }
+    }
+    expect("ops_multiply", n, converted(rows_device.host()), multiplied, SINGLE);
+    expect("ops_multiply of halves", n, as_numbers(halves_device), multiplied, HALF);
+    expect("ops_multiply without factors", n, as_numbers(length_device), lengths, HALF);
+  }
+}
+
 template <class T> static void test_embed(Dtype dtype, float scale) {
   const int hidden = 300, stride = 308, vocab = 9;
   const std::vector<int> ids = {8, 0, 5};
@@ -762,6 +819,7 @@ int main() {
   test_norms();
   test_norm_q_k();
   test_centred_heads();
+  test_sphere();
   for (float scale : {1.0f, 1.5f}) {
     test_embed<float>(DTYPE_F32, scale);
     test_embed<__half>(DTYPE_F16, scale);

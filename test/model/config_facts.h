@@ -64,9 +64,9 @@ static const Member members_of_config[] = {
   C(hidden), C(intermediate), C(n_layers), C(n_heads), C(n_kv_heads), C(head_dim),
   C(value_dim), C(value_scale), C(vocab_size), C(embedding_rows), C(max_position), C(norm_eps),
   C(norms, "before around after"),
-  C(norm, "rms plus_one plus_one_inside centred centred_bias centred_plus_one"),
+  C(norm, "rms plus_one plus_one_inside sphere centred centred_bias centred_plus_one"),
   C(norms_plain), C(qkv_clip), C(head_bias), C(parallel, "no one_norm two_norms"), C(embedding_norm),
-  C(post_norm_eps), C(qk_norm, "none plain heads whole centred"),
+  C(post_norm_eps), C(qk_norm_eps), C(qk_norm, "none plain heads whole centred"),
   C(qk_norm_after_rope), C(attn_sinks), C(attn_gate, "none numbers heads in_q"), C(attn_gate_softplus),
   C(v_norm), C(layer_scalar), C(learned_positions),
   C(activation, "silu gelu_tanh clamped limited relu gelu_alone gelu_exact xielu"),
@@ -92,7 +92,8 @@ static const Member members_of_config[] = {
   C(delta.largest_step), C(delta.no_norm), C(delta.z_scale), C(delta.a_scale), C(delta.out_scale),
   C(delta.q_scale), C(delta.k_scale), C(delta.v_scale),
   C(conv.taps), C(conv.channels), C(conv.bias), C(streams.n), C(streams.rank), C(altup.n),
-  C(altup.laurel_rank), C(ngrams.longest), C(ngrams.n_hashes), C(ngrams.width), C(ngrams.taps),
+  C(altup.laurel_rank), C(sphere.init), C(sphere.rate),
+  C(ngrams.longest), C(ngrams.n_hashes), C(ngrams.width), C(ngrams.taps),
   C(ngrams.least), C(ngrams.multiple), C(ngrams.seed), C(ngrams.empty), C(indexer.block),
   C(indexer.budget), C(indexer.n_heads), C(indexer.head_dim),
   C(experts.n_experts), C(experts.n_chosen), C(experts.width), C(experts.latent), C(experts.shared_width),
@@ -137,6 +138,8 @@ static const Member members_of_layer[] = {
     L(mlp_limit),
     L(expert_limit),
     L(ngrams),
+    L(begins, "no_loop first_loop loop"),
+    L(back),
 };
 
 /* The other numbers of a layer, and what they are usually. */

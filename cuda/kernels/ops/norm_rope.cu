@@ -207,6 +207,31 @@ __device__ __forceinline__ void store(float *to, float value) {
   *to = value;
 }
 
+/* A row has the blocks of one y: one block, which sums squares, or with factors several. */
+template <typename T>
+__global__ void __launch_bounds__(256)
+    multiply_kernel(T *rows, size_t stride, int n, const float *factors, float eps) {
+  begin_overlapping();
+  T *row = rows + blockIdx.y * stride;
+  float squares = 0, factor = 1;
+  for (int i = threadIdx.x; !factors && i < n; i += 256) squares += (float)row[i] * (float)row[i];
+  if (!factors) factor = rsqrtf(block_sum<256>(squares) + eps);
+  for (int i = blockIdx.x * 256 + threadIdx.x; i < n; i += gridDim.x * 256)
+    store(row + i, (float)row[i] * (factors ? factors[i] : factor));
+}
+
+__global__ void __launch_bounds__(512)
+    norm_plus_kernel(float *x, const float *rates, float *start, bool sets_start, float eps, int n) {
+  begin_overlapping();
+  const size_t at = (size_t)blockIdx.x * n;
+  const float scale = rms_scale<512>(x + at, n, eps);
+  for (int i = threadIdx.x; i < n; i += 512) {
+    const float v = x[at + i] * scale * (rates ? 1 - rates[i] : 1);
+    if (sets_start) start[at + i] = v;
+    x[at + i] = v + (start ? start[at + i] : 0);
+  }
+}
+
 /* RopePairs adds offsets to i to get the two dimensions of pair i. kWhole: (i, i + half), half = head_dim
  * / 2. kPart: (i, i + n_rotated), n_rotated = rotary_dim / 2; then the dimensions that are only copied:
  * (i + n_rotated, i + half). kNeighbours: (2 i, 2 i + 1). */
@@ -525,6 +550,24 @@ Status ops_clip(float *rows, size_t stride, int n, float limit, int n_tokens, cu
                 Error *err) {
   return launch(clip_kernel, dim3((n + 255) / 256, n_tokens), 256, 0, stream, true, "limit", err, rows,
                 stride, n, limit);
+}
+
+template <typename T>
+static Status multiply(void *rows, size_t stride, int n, const float *factors, float eps, int n_tokens,
+                       cudaStream_t stream, Error *err) {
+  return launch(multiply_kernel<T>, dim3(factors ? (n + 255) / 256 : 1, n_tokens), 256, 0, stream, true,
+                "factors", err, (T *)rows, stride, n, factors, eps);
+}
+
+Status ops_multiply(void *rows, bool halves, size_t stride, int n, const float *factors, float eps,
+                    int n_tokens, cudaStream_t stream, Error *err) {
+  return (halves ? multiply<__half> : multiply<float>)(rows, stride, n, factors, eps, n_tokens, stream, err);
+}
+
+Status ops_norm_plus(float *x, const float *rates, float *start, bool sets_start, float eps, int n,
+                     int n_tokens, cudaStream_t stream, Error *err) {
+  return launch(norm_plus_kernel, n_tokens, 512, 0, stream, true, "norm", err, x, rates, start, sets_start,
+                eps, n);
 }
 
 Status ops_layer_inputs(const LayerInputs *call, int n_tokens, float *p, cudaStream_t stream, Error *err) {

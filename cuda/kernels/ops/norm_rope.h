@@ -5,6 +5,7 @@
 #pragma once
 
 #include <cuda_runtime_api.h>
+#include <stdbool.h>
 
 #include "base/arithmetic.h"
 #include "base/status.h"
@@ -88,6 +89,16 @@ Status ops_centre(float *x, int n, int n_tokens, cudaStream_t stream, Error *err
  * apart. */
 Status ops_clip(float *rows, size_t stride, int n, float limit, int n_tokens, cudaStream_t stream,
                 Error *err);
+
+/* Makes each row, of n numbers, fp32 or with `halves` fp16, `stride` numbers apart: row * factors; without
+ * factors row / sqrt(|row|^2 + eps). factors fp32 [n]. */
+Status ops_multiply(void *rows, bool halves, size_t stride, int n, const float *factors, float eps,
+                    int n_tokens, cudaStream_t stream, Error *err);
+
+/* x = v + start, v = x * rsqrt(mean(x^2) + eps) * (1 - rates); with sets_start, start = v first. rates or
+ * start NULL: zeros. x and start fp32 [n_tokens][n], rates fp32 [n]. */
+Status ops_norm_plus(float *x, const float *rates, float *start, bool sets_start, float eps, int n,
+                     int n_tokens, cudaStream_t stream, Error *err);
 
 /* The inputs of each layer (operations.def, embed): p = (p * scale * weight + sqrt(width) * table[ids]) /
  * sqrt(2) in place, where scale = 1 / sqrt(mean(p^2) + eps) of each layer's part of p. p fp32

@@ -33,7 +33,12 @@ static Status visit_layer(Copies *c, DeviceLayer *layer, Error *err) {
 }
 
 static Status visit_layers(Copies *c, const BackendModel *loaded, Error *err) {
-  for (int i = 0; i < loaded->model->config.n_layers; i++) TRY(visit_layer(c, &loaded->layers[i], err));
+  const ModelConfig *config = &loaded->model->config;
+  for (DeviceLayer *l = loaded->layers; l < loaded->layers + config->n_layers; l++) {
+    const int back = config_layer(config, (int)(l - loaded->layers)).back;
+    if (back == 0) TRY(visit_layer(c, l, err));
+    if (back > 0) *l = *(l - back); /* with its copies */
+  }
   return STATUS_OK;
 }
 

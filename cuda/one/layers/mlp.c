@@ -26,6 +26,9 @@ static Status multiply_gate_up(BackendState *s, int n_tokens, int layer, const f
     return products_run(s, &call, err);
   }
   TRY(products_project(s, &l->gate_up, 0, n_tokens, s->gate_up, 2 * n, err));
+  const float *const channels[] = {l->gate_factors, l->up_factors};
+  for (int i = 0; l->gate_factors && i < 2; i++)
+    TRY(ops_multiply(s->gate_up + i * n, false, 2 * (size_t)n, n, channels[i], 0, n_tokens, m->stream, err));
   if (own.sparsity > 0)
     TRY(ops_cut_gates(s->gate_up, 2 * (size_t)n, n, own.gate_deviations, n_tokens, m->stream, err));
   const Gated gated = {.activation = own.activation,
@@ -41,7 +44,10 @@ static Status multiply_gate_up(BackendState *s, int n_tokens, int layer, const f
                        .row_factors = factors,
                        .xielu = {l->xielu_alpha_p, l->xielu_alpha_n, l->xielu_beta, l->xielu_eps},
                        .limit = (float)own.mlp_limit};
-  return ops_gated(&gated, n_tokens, m->stream, err);
+  TRY(ops_gated(&gated, n_tokens, m->stream, err));
+  return l->gate_factors ? ops_multiply(s->g, true, (size_t)padded_row(n), n, NULL,
+                                        (float)m->model->config.norm_eps, n_tokens, m->stream, err)
+                         : STATUS_OK;
 }
 
 Status cuda_norm_gate_up(BackendState *s, TokenRange span, int layer, Error *err) {

@@ -1,8 +1,8 @@
 /* architectures.c - the table of architectures; see architectures.h. `auk inspect --architectures` prints it.
  *
- * Always true: meanings and defaults of members are those of transformers 5.23, for Step 3.5, GPT-2 and
- * GPT-BigCode of 5.24 (models/NAME/configuration_NAME.py, modeling_NAME.py); test/data/miniatures has a model
- * for every row, by itself or as a part of another; test_architectures.py names the exceptions. */
+ * Always true: meanings and defaults of members are those of transformers 5.23, for Step 3.5, GPT-2,
+ * GPT-BigCode and Dory of 5.24 (models/NAME/configuration_NAME.py, modeling_NAME.py); test/data/miniatures
+ * has a model for every row, by itself or as part of another; test_architectures.py names the exceptions. */
 #include "model/config/architectures.h"
 
 #include <string.h>
@@ -579,6 +579,14 @@ const Architecture architectures[] = {
     { 100352, 4096, 11008, 32, 32,  0,   0,   4096,     -1, 100257, 1e-6,  500000 },
     HAS(ATTENTION_BIAS), .norms = NORM_AFTER, .qk_norm = QK_NORM_WHOLE,
     .experts = { 7, 5, 0, SCORE_SOFTMAX, RENORMALISE_BY_KEY, &qwen_names, EXPERTS_EVERYWHERE } },
+  { "DoryForCausalLM", "dory", "Nemotron-Labs-Dory1.0-4B",
+    { 131072, 2560,  7168, 36, 16,  4, 256,   8192,     -1,     -1, 1e-6, 10000000 },
+    HAS(ATTENTION_BIAS, MLP_BIAS, LOCAL_ROPE, ROPES_IN_OBJECTS, NORMS_PLAIN, SCALED_EMBEDDING),
+    .layers = config_parse_loops, .norm = NORM_SPHERE, .norms = NORM_AROUND, .qk_norm = QK_NORM_PLAIN,
+    .attn_gate = ATTN_GATE_NUMBERS, .fixed = { { "recurrent_kv_cache_mode", "per_loop" } },
+    .local_rope_theta = 10000,
+    .names = { .block = "mixer", .attn_post_norm = "attn_alpha", .mlp_post_norm = "mlp_alpha",
+               .attn_gate = "self_attn.g_proj", .embedding = "embeddings", .body = "backbone." } },
   { "Kolibri1ForCausalLM", "kolibri1", "Kolibri-1",
     { 128000, 2560,   512, 50, 48,  4, 128, 262144,     -1,     -1, 1e-6,   10000 },
     .norms = NORM_AROUND, .qk_norm = QK_NORM_HEADS, .windows = { WINDOW_OR_NOPE, 513, 5 },

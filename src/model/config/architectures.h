@@ -313,6 +313,7 @@ ParsePart config_parse_mamba;         /* delta as Mamba-2, by layer_types; layer
 ParsePart config_parse_listed_mamba;  /* Mamba-2 by attn_layer_indices (Bamba) */
 ParsePart config_parse_beside;        /* attention and Mamba-2 in every layer, and factors (Falcon-H1) */
 ParsePart config_parse_blocks;        /* Mamba-2, attention, MLP or experts alone in a layer (Nemotron-H) */
+ParsePart config_parse_loops;         /* attention or MLP alone, loops over some layers, sphere (loops.c) */
 
 /* Functions for Architecture.sizes. PRECOND the windows of layers are filled. */
 ParsePart config_parse_layer_thetas; /* layer_rope_theta: a theta for each layer, 0 for no rope */
@@ -337,6 +338,8 @@ ParsePart config_parse_shared, config_parse_layer_inputs;
 
 /* *n_layers = the number of layers that a config for config_parse_blocks() lists. */
 Status config_count_blocks(const ConfigReader *r, int *n_layers);
+/* The same for config_parse_loops(): layers in loops count once for each loop. */
+Status config_count_loops(const ConfigReader *r, int *n_layers);
 
 /* config_parse_latent() fills latent, n_heads, n_kv_heads and head_dim (latent.c). config_scale_latent() sets
  * attention_scale. PRECOND of config_scale_latent(): the rope is filled */

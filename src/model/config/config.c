@@ -110,8 +110,9 @@ static Status parse_sizes(const ConfigReader *r, const Architecture *arch, Model
     TRY(reader_int(r, width, 1, MAX_INTERMEDIATE, usual, &config->intermediate));
   if (arch->dense_key)
     TRY(reader_int(r, arch->dense_key, 1, MAX_INTERMEDIATE, config->intermediate, &config->intermediate));
-  TRY(arch->layers == config_parse_blocks
-          ? config_count_blocks(r, &config->n_layers)
+  TRY(arch->layers == config_parse_blocks ? config_count_blocks(r, &config->n_layers)
+      : arch->layers == config_parse_loops
+          ? config_count_loops(r, &config->n_layers)
           : reader_int(r, "num_hidden_layers", 1, MAX_LAYERS, arch->n_layers, &config->n_layers));
   TRY(reader_int(r, "vocab_size", 1, MAX_VOCAB, arch->vocab_size, &config->vocab_size));
   if (has(arch, OUTPUT_VOCAB)) {

@@ -58,13 +58,15 @@ typedef enum { NORM_BEFORE, NORM_AROUND, NORM_AFTER } NormPlacement;
 typedef enum { NOT_PARALLEL, PARALLEL_ONE_NORM, PARALLEL_TWO_NORMS } ParallelMlp;
 
 /* Norms of x. NORM_RMS: RMSNorm times weight. NORM_PLUS_ONE: times 1 + weight; NORM_PLUS_ONE_INSIDE: in all
- * norms but the last (Muse Glimmer). Centred norms subtract the mean first: NORM_CENTRED is LayerNorm without
- * a bias, NORM_CENTRED_BIAS has a bias, NORM_CENTRED_PLUS_ONE also multiplies by 1 + weight (Nemotron).
+ * norms but the last (Muse Glimmer). NORM_SPHERE: without weights (SphereConfig). Centred norms subtract the
+ * mean first: NORM_CENTRED is LayerNorm without a bias, NORM_CENTRED_BIAS has a bias, NORM_CENTRED_PLUS_ONE
+ * also multiplies by 1 + weight (Nemotron).
  * Nothing but norms reads x, so a backend may subtract the mean from x itself and compute RMSNorm. */
 typedef enum {
   NORM_RMS,
   NORM_PLUS_ONE,
   NORM_PLUS_ONE_INSIDE,
+  NORM_SPHERE,
   NORM_CENTRED,
   NORM_CENTRED_BIAS,
   NORM_CENTRED_PLUS_ONE,
@@ -90,6 +92,9 @@ typedef enum { QK_NORM_NONE, QK_NORM_PLAIN, QK_NORM_HEADS, QK_NORM_WHOLE, QK_NOR
  * input. ATTN_GATE_NUMBERS: a gate for each number. ATTN_GATE_HEADS: for each head. ATTN_GATE_IN_Q: for each
  * number, made by the matrix of q. This matrix's outputs are, for each head, the query and then the gates. */
 typedef enum { ATTN_GATE_NONE, ATTN_GATE_NUMBERS, ATTN_GATE_HEADS, ATTN_GATE_IN_Q } AttnGate;
+
+/* Loops over layers (OP_LOOP): the layer begins none, the first one, or a later one. */
+typedef enum { BEGINS_NO_LOOP, BEGINS_FIRST_LOOP, BEGINS_LOOP } LoopStart;
 
 /* The properties in which layers of one model may differ. In ModelConfig.layers a size of 0 stands for the
  * model's own; config_layer() fills it in. */
@@ -123,6 +128,8 @@ typedef struct {
   double mlp_limit, expert_limit;
   bool norms_before; /* the layer's norms are NORM_BEFORE, whatever the model's are (Olmo Hybrid) */
   int ngrams;        /* the layer's number among those with n-grams, from 1 on; 0: it has none */
+  LoopStart begins;
+  int back; /* > 0: the layer has no tensors, and uses those of the layer this many before it (Dory) */
   /* config_layer() sets all that follows. Properties that depend on the model and on the layer are decided
    * there alone: programs, backends and sizes of tensors read them here. */
   NormPlacement norms;
@@ -216,6 +223,15 @@ typedef struct {
   int n;           /* 2 .. MAX_STREAMS; 0: one stream, as usual, and no LAuReL */
   int laurel_rank; /* numbers between LAuReL's matrices */
 } AltupConfig;
+
+/* nGPT (Loshchilov et al., arXiv:2410.01131): attention and MLP move x from rmsnorm(x) towards their own
+ * normalised output, by a rate for each channel. Inputs of o and down are normalised, too. x is sqrt(hidden)
+ * times the paper's, whose length is 1. A stored rate is times init / rate; a stored factor of q or of
+ * attention's gates is the square root of the factor, times init. */
+typedef struct {
+  double init; /* initializer_range; 0: not NORM_SPHERE */
+  double rate; /* ngpt_alpha_init */
+} SphereConfig;
 
 /* Embeddings of a token's n-grams, added to the streams before some layers (LayerConfig.ngrams). The token
  * and the 1 .. longest - 1 tokens before it are hashed into rows of a large table. See add_ngrams in
@@ -321,6 +337,7 @@ typedef struct {
   bool embedding_norm;  /* embeddings are normalised, without weights */
   double post_norm_eps; /* epsilon of the norms after attention and MLP; 0: norm_eps */
   QkNorm qk_norm;
+  double qk_norm_eps;      /* epsilon of the norms of q and k; 0: norm_eps */
   bool qk_norm_after_rope; /* q and k are normalised after their rope, not before */
   TensorNames names;
   const ExpertNames *expert_names; /* NULL unless the model has experts */
@@ -333,6 +350,7 @@ typedef struct {
   ConvConfig conv;
   StreamConfig streams;
   AltupConfig altup;
+  SphereConfig sphere;
   NgramConfig ngrams;
   IndexerConfig indexer;
   ExpertConfig experts;
