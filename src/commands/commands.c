@@ -64,11 +64,13 @@ static Status take_flags(CommandCall *call, const Interface *interface, int argc
   call->n_given = parse.n_given;
   const bool has_settings = !parse.helped && !parse.no_config && settings_matter(interface);
   if (status == STATUS_OK && has_settings) status = settings_read(settings, err);
-  if (status == STATUS_OK && has_settings) status = settings_apply(settings, &parse, err);
-  flags_end(&parse);
   call->usual_model = settings_model(settings);
   call->aliases = settings->sections;
   call->n_aliases = settings->n_sections;
+  if (status == STATUS_OK && !parse.helped && interface->take_operands)
+    status = interface->take_operands(call, err);
+  if (status == STATUS_OK && has_settings) status = settings_apply(settings, &parse, err);
+  flags_end(&parse);
   return status;
 }
 

@@ -194,6 +194,9 @@ typedef struct {
   const void *defaults; /* the options' initial value */
   bool takes_foreign;   /* flags of llama.cpp are translated, or ignored with a note if auk needs none */
   bool lists_models;    /* the command uses CommandCall.usual_model and aliases, whatever flags it has */
+  /* Puts operands into the options before the settings are applied, so that a section of the model that an
+   * operand names holds; or NULL. */
+  Status (*take_operands)(const CommandCall *call, Error *err);
   Status (*run)(CommandCall *call, Error *err);
 } Interface;
 #define INTERFACE_GROUPS(table) .groups = table, .n_groups = sizeof(table) / sizeof *(table)

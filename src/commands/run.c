@@ -306,6 +306,13 @@ static Status refuse_words(const char *word, Error *err) {
                          word);
 }
 
+/* True for a model that is here, and for a section of the settings file. */
+static bool names_model(const CommandCall *call, const char *word) {
+  bool names = false;
+  for (size_t i = 0; i < call->n_aliases && !names; i++) names = strcmp(call->aliases[i], word) == 0;
+  return names || model_is_there(word);
+}
+
 /* Takes each operand as "-" (-f -), a model or the prompt. After a model, the last operand is the prompt even
  * if a model has this name, unless there is a prompt already. */
 static Status take_operands(const CommandCall *call, Error *err) {
@@ -317,7 +324,7 @@ static Status take_operands(const CommandCall *call, Error *err) {
     const bool may_be_model = !model || i + 1 < call->n_operands || o->prompt.texts.count;
     if (strcmp(operand, "-") == 0)
       TRY(string_list_add(&o->prompt.files, operand, err));
-    else if (may_be_model && model_is_there(operand))
+    else if (may_be_model && names_model(call, operand))
       TRY(flags_take_model(&run_interface, o, model = operand, err));
     else if (has_prompt)
       return error_set(err, STATUS_USAGE,
@@ -327,9 +334,8 @@ static Status take_operands(const CommandCall *call, Error *err) {
     else
       TRY(take_prompt(call, text = operand, err));
   }
-  const ModelFlags *named = &o->assistant.model;
-  const bool may_be_model = text && *text && !named->path && !strpbrk(text, " \n") &&
-                            (strpbrk(text, ":/") || !(named->usual || getenv("AUK_MODEL")));
+  const bool may_be_model = text && *text && !o->assistant.model.path && !strpbrk(text, " \n") &&
+                            (strpbrk(text, ":/") || !(call->usual_model || getenv("AUK_MODEL")));
   if (text && *text && file_exists(text))
     print_note("the prompt is \"%s\" (-f reads the file of this name)", text);
   else if (may_be_model)
@@ -340,7 +346,6 @@ static Status take_operands(const CommandCall *call, Error *err) {
 static Status run(CommandCall *call, Error *err) {
   Assistant assistant = {0};
   Options *o = call->options;
-  TRY(take_operands(call, err));
   /* With a cache, records are answered one after another. So for --map a setting does not turn the
    * cache on; only the flag does. */
   if (o->assistant.cache.on_is_usual && map_is_asked(&o->map, &o->prompt)) o->assistant.cache.on = false;
@@ -370,6 +375,7 @@ const Interface run_interface = {
         "-m, -p, -f, -sys, -n, --temp, -s, -c, -o, --json, --json-schema, -x, --map, --choose, --no-think",
     .max_operands = 64,
     .takes_foreign = true,
+    .take_operands = take_operands,
     .options_size = sizeof(Options),
     .defaults = &(const Options){.assistant = ASSISTANT_DEFAULTS},
     .run = run,
