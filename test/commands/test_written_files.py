@@ -95,13 +95,17 @@ def test_no_answer_goes_over_a_model_of_the_cache(run, model, kept, tmp_path):
 
 
 @pytest.mark.parametrize("flag, text", [("-f", "Once"), ("-sysf", "Be brief."), ("--chat-template", TEMPLATE),
-                                        ("--tokenizer", None)])
+                                        ("--tokenizer", None), ("--json-schema", "true"),
+                                        ("--grammar", 'root ::= "x"'), ("--tools", "[{\"name\": \"now\"}]")])
 def test_no_answer_goes_over_what_a_flag_reads(run, model, kept, tmp_path, flag, text):
     read, link = tmp_path / "read", tmp_path / "link"
     if text:
         read.write_text(text)
     else:
         shutil.copy(model / "tokenizer.json", read)
+    if flag == "--tools":
+        mark = "{{ tools }}{{ '{\"name\": function name, \"parameters\"' }}"
+        (model / "chat_template.jinja").write_text(TEMPLATE + mark)
     link.symlink_to("read")
     (tmp_path / "lines").write_text("Once\n")
     kept()
@@ -109,10 +113,19 @@ def test_no_answer_goes_over_what_a_flag_reads(run, model, kept, tmp_path, flag,
     prompt = [] if flag == "-f" else ["-p", "Once"]
     for output in (read, link):
         refused(run("-m", model, *prompt, flag, read, "-n", "2", "-o", output), "-o", output, what)
-        refused(run("-m", model, *prompt, flag, read, "--choose", "a,the", "-o", output), "-o", output, what)
+        if flag in ("-f", "-sysf", "--chat-template", "--tokenizer"):
+            refused(run("-m", model, *prompt, flag, read, "--choose", "a,the", "-o", output), "-o", output, what)
         for out in ("-o", "--resume"):
             refused(run("-m", model, *prompt, flag, read, "--map", tmp_path / "lines", "-n", "2", out, output), out,
                     output, what)
+
+
+def test_no_answer_goes_over_a_file_of_a_drafter(run, model, kept, tmp_path):
+    drafter = shutil.copytree(model, tmp_path / "drafter")
+    kept()
+    for output in (drafter / "config.json", drafter / "model.safetensors", drafter / "tokenizer.json"):
+        refused(run("-m", model, "-p", "Once", "-n", "2", "--draft", drafter, "-o", output), "-o", output,
+                "a file of the model itself")
 
 
 def test_logits_go_over_no_text(run, model, kept, tmp_path):

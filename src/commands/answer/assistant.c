@@ -330,11 +330,15 @@ Status assistant_open(const AssistantFlags *flags, Assistant *a, Error *err) {
 }
 
 Status assistant_check_output(const Assistant *a, const WrittenFile *output, Error *err) {
-  const ChatFlags *flags = &a->flags->chat;
-  const char *template = flags->chat_template;
+  const AssistantFlags *flags = a->flags;
+  const char *template = flags->chat.chat_template;
   if (!a->chat || !template || strcmp(chat_source(a->chat), template) != 0) template = NULL; /* not a file */
   TRY(written_file_is_not_model(output, a->model, err));
-  TRY(written_file_is_not(output, "-sysf", flags->system_file, err));
+  if (a->guesser.model) TRY(written_file_is_not_model(output, a->guesser.model, err));
+  TRY(written_file_is_not(output, "-sysf", flags->chat.system_file, err));
+  TRY(written_file_is_not(output, "--json-schema", flags->form.schema, err));
+  TRY(written_file_is_not(output, "--grammar", flags->form.grammar, err));
+  TRY(written_file_is_not(output, "--tools", flags->tools.file, err));
   return written_file_is_not(output, "--chat-template", template, err);
 }
 

@@ -154,7 +154,8 @@ void assistant_release(Assistant *assistant); /* a zeroed one is fine */
 /* The part of assistant_open() that opens the model and chooses the device, or finds the process that keeps
  * the model. */
 Status assistant_open_engine(const AssistantFlags *flags, Assistant *assistant, Error *err);
-/* Refuses (STATUS_USAGE) an output that is a file of the model, of -sysf or of --chat-template. */
+/* Refuses (STATUS_USAGE) an output that is a file of the model, of its drafter, or one that a flag of the
+ * assistant names. */
 Status assistant_check_output(const Assistant *assistant, const WrittenFile *output, Error *err);
 
 /* Appends the ids of a conversation and the opening of the answer; without a chat template, the ids of the
