@@ -74,8 +74,8 @@ KNOWS = {
     "commands/merge": {"commands/merge", "commands/map", "commands/answer", "commands/form"} | BELOW_COMMANDS,
     "commands/measure": {"commands/measure", "commands/answer"} | BELOW_COMMANDS,
     "commands/models": {"commands/models", "commands/measure/against.h", "quantize"} | BELOW_COMMANDS,
-    "commands/settings": {"commands/settings", "commands/chat", "commands/map", "commands/answer",
-                          "commands/form"} | BELOW_COMMANDS,
+    "commands/settings": {"commands/settings", "commands/chat", "commands/conversation", "commands/map",
+                          "commands/answer", "commands/form"} | BELOW_COMMANDS,
     "commands/shell": {"commands/shell"} | BELOW_COMMANDS,
     "main": {"commands", "base"},
 }

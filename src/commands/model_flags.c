@@ -61,6 +61,20 @@ char *model_place_lasting(const ModelPlace *place, Error *err) {
   return whole ? whole : path_join("", place->given, err);
 }
 
+bool model_is_same(const char *one, const char *other) {
+  const ModelFlags names[] = {{.path = one}, {.path = other}};
+  char *paths[2] = {NULL};
+  for (int i = 0; i < 2; i++) {
+    ModelPlace place = {0};
+    if (model_place_find(&names[i], &place, NULL) == STATUS_OK) paths[i] = realpath(place.path, NULL);
+    model_place_release(&place);
+  }
+  const bool same = paths[0] && paths[1] && strcmp(paths[0], paths[1]) == 0;
+  free(paths[0]);
+  free(paths[1]);
+  return same;
+}
+
 bool model_is_there(const char *name) {
   const ModelFlags values = {.path = name};
   ModelPlace place = {0};

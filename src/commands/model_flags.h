@@ -39,6 +39,8 @@ Status model_place_open(const ModelPlace *place, const ModelFlags *values, Model
  * note if Qwen3's rope_theta or epsilon is assumed. */
 Status model_place_open_known(const ModelPlace *place, const ModelFlags *values, Model **model, Error *err);
 
+/* True if the two names lead to the same model, perhaps by a link or another spelling. */
+bool model_is_same(const char *one, const char *other);
 /* True if `name` is a directory, a packed file, or the name of a snapshot in the Hugging Face cache. */
 bool model_is_there(const char *name);
 

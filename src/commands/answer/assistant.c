@@ -14,6 +14,7 @@
 #include "model/identity.h"
 
 #define SYSTEM_IS_USUAL MEMBER_OF_TYPE(ChatFlags, system_is_usual, bool)
+#define THINK_IS_USUAL  MEMBER_OF_TYPE(ChatFlags, think_is_usual, bool)
 const Flag chat_flags[] = {
     FLAG_OF(KIND_STRING, const char *, "-sys, --system, --system-prompt", "TEXT", ChatFlags, system,
             "instructions to the model: the system prompt", .weak = SYSTEM_IS_USUAL),
@@ -21,20 +22,24 @@ const Flag chat_flags[] = {
             "the same from a file", .hint = VALUE_FILE, .weak = SYSTEM_IS_USUAL),
     FLAG_OF(KIND_SWITCH, bool, "--think", NULL, ChatFlags, think,
             "lets the model think before it answers, if its template leaves the choice",
-            .weak = MEMBER_OF_TYPE(ChatFlags, think_is_usual, bool)),
-    FLAG_SWITCH("--no-think", ChatFlags, no_think,
-                "lets the model answer without a thought: its template says so, or auk closes the thought as "
-                "soon as it begins"),
+            .weak = THINK_IS_USUAL),
+    FLAG_OF(KIND_SWITCH, bool, "--no-think", NULL, ChatFlags, no_think,
+            "lets the model answer without a thought: its template says so, or auk closes the thought as "
+            "soon as it begins",
+            .weak = THINK_IS_USUAL),
     FLAG_INT("--think-budget, --reasoning-budget", "N", ChatFlags, think_budget, -1, INT_MAX,
              "ends a thought after N tokens, so that the answer begins (default -1: no limit)"),
     FLAG_SWITCH("--hide-thinking, --hidethinking", ChatFlags, hide_thinking,
                 "shows no thoughts, neither on a terminal nor with --json"),
     FLAG_SWITCH("--show-thinking", ChatFlags, show_thinking,
                 "writes thoughts to a pipe or a file too, between the model's own marks"),
-    FLAG_FILE_OR(
-        CHAT_BUILTINS, "--chat-template, --chat-template-file", "NAME|FILE", ChatFlags, chat_template,
+    FLAG_OF(
+        KIND_STRING, const char *, "--chat-template, --chat-template-file", "NAME|FILE", ChatFlags,
+        chat_template,
         "chatml, llama2, llama3, mistral, deepseek, gemma, phi, or a file with a Jinja template (default: "
-        "the model's own)"),
+        "the model's own)",
+        .hint = VALUE_FILE, .words = CHAT_BUILTINS,
+        .weak = MEMBER_OF_TYPE(ChatFlags, template_is_usual, bool)),
     FLAG_SWITCH("--raw, -no-cnv, --ignore-chat-template", ChatFlags, raw,
                 "no chat template: the model gets the text as it is"),
     FLAG_SWITCH(

@@ -37,13 +37,14 @@ void sampling_note_idle(const SamplingFlags *flags);
 
 typedef struct {
   const char *chat_template; /* NAME|FILE, or NULL: the checkpoint's own */
+  bool template_is_usual;    /* chat_template is from the settings file: a kept chat has its own */
   bool raw;                  /* no chat format: raw text */
   bool parse_special;        /* special tokens in the user's text are recognised */
   const char *system;        /* -sys, or NULL */
   const char *system_file;   /* -sysf, or NULL */
   bool system_is_usual;      /* system is from the settings file: ignored by a model without a chat format */
   bool think, no_think;
-  bool think_is_usual;               /* think is from the settings file: no note if the template lacks it */
+  bool think_is_usual; /* think or no_think is from the settings file: no note if the template lacks it */
   bool hide_thinking, show_thinking; /* hide them on a terminal, in JSON; show them in a pipe or file */
   int think_budget;                  /* tokens of thought; -1: no limit */
 } ChatFlags;

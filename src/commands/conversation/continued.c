@@ -11,7 +11,9 @@ static void take_flags(Continued *c, const AssistantFlags *flags) {
   c->model_is_chats = head->model && !flags->model.path;
   if (c->model_is_chats) c->flags.model.path = head->model;
   if (head->model && !c->model_is_chats) return; /* the template of another model may not fit */
-  if (head->chat_template && !flags->chat.chat_template) c->flags.chat.chat_template = head->chat_template;
+  if ((head->chat_template || c->model_is_chats) &&
+      (flags->chat.template_is_usual || !flags->chat.chat_template))
+    c->flags.chat.chat_template = head->chat_template;
   if (head->think && (flags->chat.think_is_usual || !(flags->chat.think || flags->chat.no_think))) {
     c->flags.chat.think = head->think == THINK_YES;
     c->flags.chat.no_think = head->think == THINK_NO;
@@ -34,22 +36,6 @@ Status continued_refuse(const Continued *c, Status status, Error *err) {
   return error_set(err, status, "%s (the model of this chat; -m MODEL goes on with another)", reason.text);
 }
 
-/* True if `was` names the model at `place`, perhaps by a link or another spelling. */
-static bool same_model(const ModelFlags *flags, const char *was, const ModelPlace *place) {
-  ModelFlags other = *flags;
-  ModelPlace there = {0};
-  bool same = false;
-  other.path = was;
-  if (model_place_find(&other, &there, NULL) == STATUS_OK) {
-    char *one = realpath(there.path, NULL), *two = realpath(place->path, NULL);
-    same = one && two && strcmp(one, two) == 0;
-    free(one);
-    free(two);
-  }
-  model_place_release(&there);
-  return same;
-}
-
 /* The value of --chat-template, in new memory, with a file's path made absolute; NULL if it is not given. */
 static Status lasting_template(const Assistant *a, char **lasting, Error *err) {
   const char *given = a->flags->chat.chat_template;
@@ -65,7 +51,7 @@ Status continued_begin(Continued *c, const Assistant *a, Conversation *conversat
   *note = (Error){{0}};
   if (!head.model) return STATUS_FAILED;
   if (c->head.model && strcmp(c->head.model, head.model) != 0 &&
-      !same_model(&c->flags.model, c->head.model, &a->place))
+      !model_is_same(c->head.model, a->place.given))
     error_set(note, STATUS_OK, "this chat was with %s; %s goes on with it", c->head.model, head.model);
   Status status = lasting_template(a, &head.chat_template, err);
   if (status == STATUS_OK && a->has_system && !own_system)

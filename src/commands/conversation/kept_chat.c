@@ -1,4 +1,4 @@
-/* kept_chat.c - see kept_chat.h.   Called by: continued.c, chats.c, chat_commands.c.
+/* kept_chat.c - see kept_chat.h.   Called by: continued.c, chats.c, chat_commands.c, settings.c.
  * Always true: a file is created or replaced under the lock of its folder, and replaced only while it is as
  *              this process last read or wrote it. */
 #include "commands/conversation/kept_chat.h"
@@ -300,4 +300,15 @@ Status kept_open(const char *name, KeptChat *kept, Conversation *c, Conversation
   TRY(conversation_load(kept->path, c, head, err));
   if (head->began && strlen(head->began) < sizeof kept->began) strcpy(kept->began, head->began);
   return split(kept, c, head->n_forgotten, err);
+}
+
+Status kept_model(const char *name, char **model, Error *err) {
+  OWNED(mem_release) char *path = NULL;
+  OWNED(conversation_head_release) ConversationHead head = {0};
+  *model = NULL;
+  TRY(kept_find(name, false, &path, err));
+  TRY(file_refuse_waiting(path, err));
+  TRY(conversation_load_head(path, &head, err));
+  *model = TAKE(head.model);
+  return STATUS_OK;
 }

@@ -29,6 +29,8 @@ void kept_release(KeptChat *kept);
  * `name` may be a part of a name, or else of a title, that only one chat has. No such chat: STATUS_USAGE. */
 Status kept_open(const char *name, KeptChat *kept, Conversation *conversation, ConversationHead *head,
                  Error *err);
+/* The model that this chat names, in new memory; NULL: none. */
+Status kept_model(const char *name, char **model, Error *err);
 /* The path of the chat that kept_open() would read, in new memory. whole: the name must be complete. */
 Status kept_find(const char *name, bool whole, char **path, Error *err);
 

@@ -14,6 +14,7 @@
 #include "commands/chat/chat.h"
 #include "commands/commands.h"
 #include "commands/common.h"
+#include "commands/conversation/kept_chat.h"
 #include "commands/did_you_mean.h"
 #include "commands/input_text.h"
 #include "commands/map/map.h"
@@ -322,6 +323,7 @@ typedef struct {
   const SettingLine *model; /* the line that names the model, or NULL */
   int section;              /* -1: none */
   bool named;               /* the command line names the model, and so the section */
+  bool goes_on;             /* the model is that of the chat which --continue goes on with */
 } Applying;
 
 /* Refuses a model name of the command line that is no model but probably a section. Either the name is
@@ -340,6 +342,23 @@ static Status check_name(const Applying *a, const char *name, Error *err) {
                    settings->path, nearest.word);
 }
 
+/* With --continue the model is that of the chat: another model's section does not hold. */
+static Status heed_chat(Applying *a, Error *err) {
+  size_t offset;
+  const Flag *flag = interface_find(a->parse->interface, "--continue", strlen("--continue"), &offset);
+  const OptionalText *resume = flag ? (const OptionalText *)((char *)a->parse->options + offset) : NULL;
+  OWNED(mem_release) char *model = NULL;
+  if (a->named || !resume || !resume->given) return STATUS_OK;
+  TRY(kept_model(resume->text, &model, err));
+  a->goes_on = model != NULL;
+  if (!a->goes_on) return STATUS_OK;
+  if (a->section >= 0 &&
+      !model_is_same(model, a->model ? a->model->value : a->settings->sections[a->section]))
+    a->section = -1;
+  a->model = NULL;
+  return STATUS_OK;
+}
+
 /* Chooses the model and its section, and puts the model into the options. */
 static Status choose_model(Applying *a, Error *err) {
   const char **path, **usual;
@@ -352,7 +371,7 @@ static Status choose_model(Applying *a, Error *err) {
   if (a->named && !own) TRY(check_name(a, *path, err));
   if (own) a->model = own;
   if (a->model) *(a->named ? path : usual) = a->model->value;
-  return STATUS_OK;
+  return heed_chat(a, err);
 }
 
 /* Sets the flags of a section (-1: of the lines above all sections). The second pass sets flags
@@ -384,7 +403,7 @@ static void report(const Applying *a) {
   if (!verbose || verbose->kind != KIND_SWITCH || !*((const bool *)((char *)a->parse->options + offset)))
     return;
   if (a->model) report_line(a, a->model, "");
-  if (!a->model && !a->named && environment && *environment &&
+  if (!a->model && !a->named && !a->goes_on && environment && *environment &&
       flags_model(a->parse->interface, a->parse->options, &path, &usual))
     print_note("AUK_MODEL: m %s", environment);
   for (size_t i = 0; i < a->settings->n_lines; i++) {

@@ -105,6 +105,32 @@ def test_a_chat_goes_on_with_its_own_model_and_template(chat, chats, call, talke
     assert process.returncode == 3 and b"(the model of this chat; -m MODEL goes on with another)" in process.stderr
 
 
+def test_settings_leave_a_chat_its_model_template_and_thinking(call, stories, talker, tmp_path):
+    model = talker("{{ enable_thinking }}")
+    folder, config = tmp_path / "state" / "auk" / "chats", tmp_path / "config" / "auk" / "config"
+    folder.mkdir(parents=True)
+    config.parent.mkdir(parents=True)
+    messages = [{"role": "user", "content": "Hello"}, {"role": "assistant", "content": "Hi"}]
+
+    def go_on(settings, *flags):
+        config.write_text(settings)
+        (folder / "it.json").write_text(json.dumps({"title": "Hello", "turns": 1, "model": str(model), "think": True,
+                                                    "messages": messages}))
+        process = call("--continue", "-p", "More", "--json", "--ids", "-v", *flags,
+                       env={"XDG_CONFIG_HOME": str(config.parents[1]), "AUK_MODEL": "mine"})
+        assert process.returncode == 0 and str(stories).encode() not in process.stderr, process.stderr
+        result = json.loads(process.stdout)
+        assert result["model"] == model.name
+        return result["prompt_ids"], result["ids"]
+
+    ids = go_on("", "-n", 9)
+    assert len(ids[1]) == 9
+    other = f"[mine]\nm {stories}\ntokenizer /nonexistent\nrope-theta 3\nstop a\nn 2\n"
+    for settings in ("chat-template chatml\n", "no-think\n", other, "m mine\n" + other):
+        assert go_on(f"n 9\n{settings}") == ids
+    assert go_on(f"n 9\n[mine]\nm {model}\nn 2\nchat-template chatml\n") == (ids[0], ids[1][:2])
+
+
 def test_a_turn_is_encoded_as_in_the_chat(chat, call, chats, template):
     """One more prompt sees the same text as one more line of the chat."""
     terminal = chat("-n", 4, "-sys", "Be kind.")
