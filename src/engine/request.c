@@ -29,12 +29,13 @@ Status request_check(const EngineRequest *r, int n_ctx, const ModelConfig *confi
 }
 
 void running_begin(Running *r, const EngineRequest *request) {
-  *r = (Running){.request = *request,
-                 .result.generated.reason = FINISH_LENGTH,
-                 .state = request->n_scored > 0 ? RUN_SCORES : RUN_ANSWER,
-                 .forced = request->generate.forced,
-                 .n_forced = request->n_scored > 0 ? 0 : request->generate.n_forced,
-                 .start_ms = clock_ms()};
+  *r = (Running){
+      .request = *request,
+      .result.generated.reason = FINISH_LENGTH,
+      .state = request->n_scored > 0 ? RUN_SCORES : RUN_ANSWER,
+      .forced = request->generate.forced,
+      .n_forced = request->n_scored > 0 || request->generate.max_tokens == 0 ? 0 : request->generate.n_forced,
+      .start_ms = clock_ms()};
 }
 
 static void take_reply(Running *r, const TokenReply *reply) {

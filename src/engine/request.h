@@ -93,7 +93,7 @@ typedef struct {
   Status status; /* of this request alone: for example of its sink, allow(), score() or request_check() */
   Error error;
   GenerateResult generated;
-  int n_reused;      /* tokens of the prompt that did not have to be computed */
+  int n_reused;      /* tokens of the prompt, and forced ones after it, that did not have to be computed */
   double prefill_ms; /* from the request to the end of its prompt */
 } EngineResult;
 

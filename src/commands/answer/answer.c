@@ -27,8 +27,10 @@ Status answer_ask(const Assistant *a, AnswerForm *form, const int32_t *ids, size
 
 Status answer_end(Answer *answer, const EngineResult *done, Error *err) {
   if (done->status) return error_set(err, done->status, "%s", done->error.text);
-  answer->result->n_reused = done->n_reused;
-  answer->result->prefill_ms = done->prefill_ms;
+  AnswerResult *result = answer->result;
+  /* tokens that are forced after the prompt may have been known, too */
+  result->n_reused = done->n_reused < result->n_prompt ? done->n_reused : result->n_prompt;
+  result->prefill_ms = done->prefill_ms;
   return filters_end(answer, &done->generated, err);
 }
 

@@ -230,6 +230,18 @@ def test_a_budget_holds_where_the_prompt_opened_the_thought(tell):
     assert it["usage"]["thinking_tokens"] == 3
 
 
+@pytest.mark.parametrize("n", [0, 1, 2, 7])
+def test_records_close_a_thought_within_n_as_a_prompt_does(run, thinker, n):
+    flags = ["-m", thinker(OPENED), "-t", 1, "--json", "--ids", "--think-budget", 0, "-n", n]
+    alone = json.loads(run(*flags, "-p", PROMPT).stdout)
+    assert len(alone["ids"]) == n
+    for parallel in (1, 2):  # the second record knows what the first one's thought was closed with
+        process = run(*flags, "--map", "-", "--parallel", parallel, input=2 * f"{PROMPT}\n".encode())
+        for it in map(json.loads, process.stdout.splitlines()):
+            assert (it["ids"], it["finish_reason"]) == (alone["ids"], "length")
+            assert it["usage"]["reused_tokens"] <= it["usage"]["prompt_tokens"]
+
+
 def test_a_thought_in_circles_ends_it_where_no_budget_closes_it(run, thinker, sanitized):
     if sanitized:
         pytest.skip("thousands of tokens take minutes with sanitizers")
