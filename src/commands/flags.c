@@ -105,7 +105,7 @@ Status flag_check_filled(const char *name, const char *text, Error *err) {
 
 /* `value` points at the flag's member, whose type MEMBER_OF_TYPE has checked. */
 static Status take_value(const Flag *flag, void *value, const char *name, const char *text, Error *err) {
-  if (flag->hint == VALUE_FILE || flag->hint == VALUE_DIRECTORY) TRY(flag_check_filled(name, text, err));
+  if (text && flag->hint != VALUE_TEXT) TRY(flag_check_filled(name, text, err));
   if (flag->check) TRY(flag->check(name, text, err));
   switch (flag->kind) {
   case KIND_SWITCH: break;
@@ -516,8 +516,7 @@ Status flags_take(FlagParse *parse, int argc, char **argv, const char **operands
     } else if (!ended && text[0] == '-' && text[1]) {
       TRY(take_flag(parse, argc, argv, &at, err));
     } else if (n < interface->max_operands) {
-      if (interface->operands == VALUE_FILE || interface->operands == VALUE_DIRECTORY)
-        TRY(flag_check_filled("an argument", text, err));
+      if (interface->operands != VALUE_TEXT) TRY(flag_check_filled("an argument", text, err));
       operands[n++] = text;
     } else if (parse->unknown.size == 0) { /* else it may be the value of an unknown flag */
       return error_set(err, STATUS_USAGE, "unexpected argument \"%s\" (%.*s; --help says more)", text,

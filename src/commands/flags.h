@@ -53,7 +53,7 @@ typedef enum {
   KIND_OPTIONAL /* OptionalText: the value is the next argument unless that begins with '-' */
 } FlagKind;
 
-/* The meaning of a string value, for completions; an empty name of a file or directory is refused. */
+/* The meaning of a string value, for completions; an empty one that is a name is refused. */
 typedef enum {
   VALUE_TEXT,
   VALUE_FILE,
