@@ -184,6 +184,7 @@ static Status read_system(Assistant *a, Error *err) {
     return buffer_append_string(&a->system, flags->system, err);
   }
   if (!flags->system_file) return STATUS_OK;
+  TRY(file_name_check("-sysf", flags->system_file, err)); /* standard input is the prompt's */
   TRY(text_read(flags->system_file, &a->system, err));
   text_note_empty(flags->system_file, a->system.size);
   text_drop_newline(&a->system);
