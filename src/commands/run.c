@@ -134,7 +134,9 @@ static Status open_one(OneShot *shot, Error *err) {
 static Status start(const OneShot *shot, size_t n_prompt, Error *err) {
   Status status = assistant_start(shot->assistant, n_prompt, err);
   const int n_ctx = shot->assistant->session_options.n_ctx;
-  if (status != STATUS_USAGE || shot->options->prompt.truncate || n_ctx <= 0 || n_prompt <= (size_t)n_ctx)
+  const PromptFlags *prompt = &shot->options->prompt;
+  if (status != STATUS_USAGE || prompt->truncate || prompt->messages || n_ctx <= 0 ||
+      n_prompt <= (size_t)n_ctx)
     return status;
   const Error reason = *err;
   return error_set(err, status, "%s; %s", reason.text,
