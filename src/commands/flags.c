@@ -283,9 +283,10 @@ static Status take_flag(FlagParse *parse, int argc, char **argv, int *at, Error 
 
 /* --- rules */
 
-/* True if the rule does not exclude a flag with this value. */
-static bool is_exempt(const FlagRule *rule, const void *value) {
-  if (rule->kind == IDLE_AT_ZERO) return *(const double *)value != 0;
+/* True if the rule does not exclude the flag with this value. */
+static bool is_exempt(const FlagRule *rule, const Flag *flag, const void *value) {
+  if (rule->kind == IDLE_AT_ZERO)
+    return flag->kind == KIND_INT ? *(const int *)value != 0 : *(const double *)value != 0;
   const char *text = rule->kind == EXCLUDES_UNLESS_ZERO ? *(const char *const *)value : NULL;
   return text && strtod(text, NULL) == 0; /* a text that is no number is refused later */
 }
@@ -309,7 +310,7 @@ static const Word *first_given(const FlagParse *parse, const FlagRule *rule, boo
     const Found found = find_flag(parse->interface, name.text, name.size);
     const Word *given = found.flag ? &parse->given[found.index] : NULL;
     if (!given || !given->text) continue;
-    if (others && is_exempt(rule, (const char *)parse->options + found.offset)) continue;
+    if (others && is_exempt(rule, found.flag, (const char *)parse->options + found.offset)) continue;
     if (rule->kind != NEEDS && given != setting && is_default(parse, &found)) continue;
     return given;
   }

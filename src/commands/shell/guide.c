@@ -41,8 +41,8 @@ static const char settings[] =
     "These can be set: m, in a section also tokenizer, rope-theta, norm-eps and draft; sys, sysf, think, "
     "no-think, think-budget, hide-thinking, chat-template; n, c, stop, v, u, keep, plain, no-wrap; temp, "
     "top-k, top-p, min-p and the penalties; t, kv, device, gpu, gpu-memory, invariant, no-invariant; cache, "
-    "cache-limit; no-history, no-status, context-overflow. Flags that say what one call is to do (-p, -f, "
-    "-o, --json, --map) cannot. A mistake in the file is exit status 2, with file and line.";
+    "cache-limit; guess; no-history, no-status, context-overflow. Flags that say what one call is to do (-p, "
+    "-f, -o, --json, --map) cannot. A mistake in the file is exit status 2, with file and line.";
 
 static const char chat[] =
     "Commands in a chat:\n"
