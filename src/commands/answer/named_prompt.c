@@ -129,6 +129,7 @@ static Status put_prompt(Buffer *out, const char *directory, const char *file, i
   while (at < end && strchr("# \t\r\n", *at)) at++;
   while (at < end && *at && *at != '\n' && n < MOST) line[n++] = *at++;
   while (n && ((unsigned char)line[n - 1] & 0x80) && utf8_valid_prefix(line, n) != n) n--;
+  while (n && strchr(" \t\r", line[n - 1])) n--;
   line[n] = 0;
   const size_t start = out->size;
   TRY(buffer_printf(&name, err, "%.*s%c", (int)stem_of(file), file, 0));

@@ -247,7 +247,8 @@ static Status open_map(Map *map, const MapJob *job, Assistant *a, Error *err) {
   int size;
   TRY(prompt_pattern_parse(&m->pattern, text, err));
   if (text && !m->pattern.json && (name = prompt_find_name(text, &size)) != NULL)
-    print_note("%.*s in -p is text: with --map-json it is a member of each record", size, name);
+    print_note("%.*s in %s is text: with --map-json it is a member of each record", size, name,
+               job->prompt->name ? "-P" : "-p");
   return open_streams(map, job, err);
 }
 

@@ -112,9 +112,11 @@ def test_json_records_give_their_members(map_run, one):
     ]
 
 
-def test_a_name_in_braces_is_text_without_json_records_and_a_note_says_so(map_run):
+def test_a_name_in_braces_is_text_without_json_records_and_a_note_says_so(map_run, tmp_path):
     note = b"auk: {name} in -p is text: with --map-json it is a member of each record\n"
     assert map_run("-p", "A {name} of {}").stderr == note
+    (tmp_path / "named.md").write_text("A {name} of {}")
+    assert map_run("-P", tmp_path / "named.md").stderr == note.replace(b"-p", b"-P")
     for pattern in ("A { name } of {}", "A {{name}} of {}", "{}"):
         assert map_run("-p", pattern).stderr == b""
 
