@@ -34,8 +34,8 @@ typedef struct {
   int n_rows;
 } Uploader;
 
-/* team_size(n_threads) threads copy into pinned memory. Call upload_close() also after a failure; it accepts a
- * zeroed Uploader. */
+/* team_size(n_threads) threads copy into pinned memory. Call upload_close() also after a failure; it accepts
+ * a zeroed Uploader. */
 Status upload_open(Uploader *uploader, cudaStream_t stream, int n_threads, size_t slot_bytes, Error *err);
 void upload_close(Uploader *uploader);
 

@@ -67,8 +67,9 @@ Status session_prefill(Session *session, const int32_t *ids, int n, Error *err);
 
 /* Sets the progress callback (or NULL) of session_sync() and of calls that compute tokens again.
  * session_decode(), session_decode_held() and session_score() prefill the whole text if its new length needs
- * LongRoPE's other factors. After session_keep() these three, session_prefill() and session_decode_async() compute again what
- * follows the last kept recurrent state. After an interruption the session may hold fewer tokens. */
+ * LongRoPE's other factors. After session_keep() these three, session_prefill() and session_decode_async()
+ * compute again what follows the last kept recurrent state. After an interruption the session may hold fewer
+ * tokens. */
 void session_watch(Session *session, SessionProgress progress, void *user);
 
 /* The length of the prefix of ids[0..n) that session_sync() would not prefill; less than n. With a recurrent

@@ -1,6 +1,6 @@
 /* test_host_rows.cu - rows on their way to the CPU and back in a stream's order (one/products.c): shapes of
- * ops_rows_to_host() and ops_rows_from_host() to the bit, and chains of kernel, host function and kernel, which
- * use the same pinned memory again, plain and as a graph that is replayed.
+ * ops_rows_to_host() and ops_rows_from_host() to the bit, and chains of kernel, host function and kernel,
+ * which use the same pinned memory again, plain and as a graph that is replayed.
  *
  * A host function that ran too early, or a kernel after it that did not wait, would read numbers of the call
  * before: each call of a chain makes others. Prints `N passed, N failed`. */

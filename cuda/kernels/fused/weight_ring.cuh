@@ -43,8 +43,8 @@ template <class B, int kKind> struct Copier {
   __device__ __forceinline__ uint32_t full(int slot) const { return base + slot * 8; }
   __device__ __forceinline__ uint32_t empty(int slot) const { return base + (STEP_MAX_SLOTS + slot) * 8; }
 
-  /* Issues this warp's part of the next stage: lanes with `mine` call copy(address, barrier); address: that of
-   * the stage's byte `to_byte`. `all`: bytes of all lanes. Keep this path empty: anything between the last
+  /* Issues this warp's part of the next stage: lanes with `mine` call copy(address, barrier); address: that
+   * of the stage's byte `to_byte`. `all`: bytes of all lanes. Keep this path empty: anything between the last
    * wait and the copy delays every later stage. */
   template <class Copy>
   __device__ __forceinline__ void stage_by(uint32_t to_byte, bool mine, int all, Copy copy) {

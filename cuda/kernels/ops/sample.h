@@ -14,8 +14,8 @@
 
 C_BEGIN
 
-/* A session's sampler. The caller gives it memory: arrays on the device, but `pinned` on the host. In each array
- * the sequences' parts follow one another. Notes and controls begin as zeros. */
+/* A session's sampler. The caller gives it memory: arrays on the device, but `pinned` on the host. In each
+ * array the sequences' parts follow one another. Notes and controls begin as zeros. */
 typedef struct {
   int vocab_size;
   float *scores;     /* [n_sequences][vocab_size] hold nothing between picks */
