@@ -40,12 +40,11 @@ struct Batch {
   const ModelConfig *config;
   Program program;
   StateOptions sizes;
-  int n_table;   /* pages that n_ctx tokens take */
-  bool shares;   /* sequences share pages: the model has no recurrent state */
-  bool overlaps; /* the host handles step n while step n + 1 is computed; then there are no guesses */
-  int n_ahead;   /* number of last steps whose picks the backend's take_rows() has yet to give */
-  int n_guesses;
-  bool guess_always;
+  int n_table;       /* pages that n_ctx tokens take */
+  bool shares;       /* sequences share pages: the model has no recurrent state */
+  bool overlaps;     /* the host handles step n while step n + 1 is computed; then there are no guesses */
+  int n_ahead;       /* number of last steps whose picks the backend's take_rows() has yet to give */
+  Guessing guessing; /* of a sequence that begins; guessing.most 0: no guesses */
   DrafterPool drafters;
   PagePool *pool;
   Sequence *slots;   /* [n_sequences] */
@@ -118,10 +117,12 @@ Status batch_open(const Backend *backend, BackendModel *loaded, const Model *mod
                .sizes = sizes,
                .n_table = batch_pages(backend, sizes.n_ctx),
                .shares = !batch_has_states(backend, &model->config)};
-  b->n_guesses = batch_guesses(options, backend, &model->config);
-  b->guess_always = options->guess_always;
   TRY(drafter_pool_open(&options->draft, batch_drafters(options, backend, &model->config), sizes.n_ctx,
                         &b->drafters, err));
+  b->guessing = (Guessing){.most = batch_guesses(options, backend, &model->config),
+                           .always = options->guess_always,
+                           .row_cost = backend->row_cost,
+                           .guess_cost = b->drafters.n > 0 ? b->drafters.drafters->cost : 0};
   TRY(open_sequences(b, err));
   TRY(open_rows(b, err));
   TRY(page_pool_open(sizes.n_pages, backend->page_tokens, &b->pool, err));
@@ -162,8 +163,8 @@ int batch_pages_used(const Batch *b) {
 static void give_back(Batch *b, Sequence *s) {
   while (s->n_pages > 0) page_pool_release(b->pool, s->pages[--s->n_pages]);
   b->n_rows -= s->n_rows;
-  s->text.n_past = s->n_rows = 0;
-  drafting_cut(&s->text.drafting, 0);
+  s->n_rows = 0;
+  timeline_cut(&s->text, 0);
 }
 
 /* LongRoPE: a text that uses other factors than the keys in its pages is computed again. */
@@ -305,7 +306,8 @@ Status batch_enter(Batch *b, const EngineJob *job, const EngineRequest *request,
                        .n_ids = n_prompt_tokens(s),
                        .n_ctx = request_context(request, b->sizes.n_ctx),
                        .counts = s->run.state != RUN_SCORES && sampler_has_penalties(s->text.sampler),
-                       .logits_row = -1};
+                       .logits_row = -1,
+                       .drafting.guessing = b->guessing};
   memcpy(s->text.ids, request->ids, (size_t)request->n_ids * sizeof *s->text.ids);
   s->n_pages = s->n_rows = 0;
   s->n_expected = s->run.state == RUN_SCORES         ? 1
@@ -314,12 +316,8 @@ Status batch_enter(Batch *b, const EngineJob *job, const EngineRequest *request,
   b->n_prompt += s->text.n_ids;
   b->n_answer += s->n_expected;
   s->again = false;
-  if (b->n_guesses > 0)
-    guessing_begin(&s->text.drafting.guessing, b->n_guesses, b->drafters.drafters, b->backend->row_cost,
-                   false);
-  s->text.drafting.guessing.always = b->guess_always;
   sampler_forget(s->text.sampler);
-  timeline_count(&s->text, 0, false);
+  timeline_count(&s->text, 0, s->text.n_ids, false);
   take_forced(s);
   return end_sequences(b, job, err);
 }
@@ -516,23 +514,13 @@ static bool gets_token(const Sequence *s) {
   return s->n_rows > 0 && s->run.state != RUN_SCORES && s->text.n_past + s->n_rows == s->text.n_ids;
 }
 
-/* The most guesses, up to n, that also fit the sequence's last page, LongRoPE's original context while it has
- * short factors, and the answer. */
-static int room_for_guesses(const Batch *b, const Sequence *s, int n) {
-  const int most = s->run.request.generate.max_tokens, original = rope_original_context(b->config),
-            page = s->n_pages * b->backend->page_tokens - s->text.n_ids;
-  if (n > page) n = page;
-  if (!s->text.long_rope && n > original - s->text.n_ids) n = original - s->text.n_ids;
-  return timeline_room(&s->text, n, most > 0 ? most - s->run.result.generated.n_generated - 1 : -1);
-}
-
 /* True if turn() may bring a mask or forced tokens for each token. Such a sequence has no guesses, since they
  * would have to be made before turn() is called. */
 static bool waits_for_turns(const Sequence *s) {
   return s->run.request.turn && (s->run.request.generate.allow || s->run.request.generate.may_force);
 }
 
-/* Gives guesses the remaining rows, the oldest sequence's guesses first. */
+/* Gives guesses the remaining rows, the oldest sequence's guesses first. They fit its last page. */
 static Status plan_guesses(Batch *b, int n_logits, Error *err) {
   int n_generating = 0;
   if (b->sizes.invariant && n_logits > GUESS_ROWS) n_logits = GUESS_ROWS;
@@ -541,12 +529,15 @@ static Status plan_guesses(Batch *b, int n_logits, Error *err) {
     Sequence *s = b->active[i];
     Drafting *d = &s->text.drafting;
     drafting_forget(d);
-    if (b->n_guesses == 0 || !gets_token(s) || s->run.n_forced > 0 || is_of_prompt(b, s)) continue;
-    const int rows = b->sizes.max_chunk - b->n_rows,
-              most = room_for_guesses(b, s, rows < n_logits ? rows : n_logits);
+    if (b->guessing.most == 0 || !gets_token(s) || s->run.n_forced > 0 || is_of_prompt(b, s)) continue;
+    int most = b->sizes.max_chunk - b->n_rows;
+    const int on_page = s->n_pages * b->backend->page_tokens - s->text.n_ids;
+    if (most > n_logits) most = n_logits;
+    if (most > on_page) most = on_page;
+    most = timeline_room(&s->text, most, running_more(&s->run));
     guessing_share(&d->guessing, n_generating);
     if (most > 0 && !waits_for_turns(s)) TRY(timeline_guess(&s->text, most, err));
-    guessing_note_step(&d->guessing, 1 + d->guesses.n, d->guesses.n, d->guesses.rank, 0, 0);
+    guessing_note_step(&d->guessing, 1 + d->guesses.n, &d->guesses, 0);
     b->n_rows += d->guesses.n;
     n_logits -= d->guesses.n;
   }
@@ -769,7 +760,7 @@ static Status run_step(Batch *b, const EngineJob *job, BatchRefill refill, void 
   if (step.range.n_logit_rows > 0 && !ahead)
     TRY(b->backend->sample_rows(b->state, b->samplers, step.range.n_logit_rows, b->picks, err));
   TRY(take_step(b, job, err));
-  return b->n_guesses > 0 ? take_guessed(b, job, step.range.n_logit_rows, err) : STATUS_OK;
+  return b->guessing.most > 0 ? take_guessed(b, job, step.range.n_logit_rows, err) : STATUS_OK;
 }
 
 /* Asks each sequence for its turn. Takes the tokens that turn() forces, and then asks again unless they are

@@ -8,16 +8,6 @@ struct Engine {
   Batch *batch; /* NULL: no batch */
 };
 
-static Status open_one(One *one, const Backend *backend, BackendModel *loaded, const Model *model,
-                       const EngineOptions *options, Error *err) {
-  TRY(session_open(backend, loaded, model, options->session, &one->session, err));
-  one->store = options->store;
-  one->n_ctx = session_view(one->session).text->n_ctx;
-  one->chunk = backend->chunk;
-  one->rounds_by_rows = backend->memory != NULL;
-  return NEW(one->ids, (size_t)one->n_ctx + 1, "a prompt", err);
-}
-
 RELEASE_BY(engine_release, Engine, engine_close)
 
 Status engine_open(const Backend *backend, BackendModel *loaded, const Model *model,
@@ -25,7 +15,8 @@ Status engine_open(const Backend *backend, BackendModel *loaded, const Model *mo
   *engine = NULL;
   OWNED(engine_release) Engine *e = NULL;
   TRY(NEW(e, 1, "an engine", err));
-  if (options->session) TRY(open_one(&e->one, backend, loaded, model, options, err));
+  e->one.store = options->store;
+  if (options->session) TRY(session_open(backend, loaded, model, options->session, &e->one.session, err));
   if (options->batch) TRY(batch_open(backend, loaded, model, options->batch, &e->batch, err));
   *engine = TAKE(e);
   return STATUS_OK;
@@ -35,12 +26,11 @@ void engine_close(Engine *e) {
   if (!e) return;
   batch_close(e->batch);
   session_close(e->one.session);
-  free(e->one.ids);
   free(e);
 }
 
 int engine_context(const Engine *e) {
-  return e->batch ? batch_context(e->batch) : e->one.n_ctx;
+  return e->batch ? batch_context(e->batch) : session_view(e->one.session).n_ctx;
 }
 
 Session *engine_session(Engine *e) {

@@ -14,29 +14,34 @@ static int n_prompt(const One *o) {
   return o->run.request.n_ids - o->run.request.n_scored;
 }
 
+static const Timeline *text(const One *o) {
+  return session_view(o->session).text;
+}
+
 /* --- the part of a prompt that is computed already */
 
 /* Keeps only tokens that the request's owner would have computed in the same steps in a session of its own.
- * All tokens stay if they are this owner's, or if a row's bits do not depend on its step. Otherwise whole
- * chunks of a prompt stay, from the first token on. */
+ * All tokens stay if they are this owner's, or on a CPU, where a row's bits do not depend on its step.
+ * Otherwise whole chunks of a prompt stay, from the first token on. */
 static void keep_what_is_same(One *o) {
   Session *session = o->session;
+  const Backend *backend = session_view(session).backend;
+  const int32_t *ids = o->run.request.ids;
   const bool is_own = o->owner == o->run.request.owner;
   const int n = n_prompt(o);
-  if (!is_own && o->rounds_by_rows) {
-    int common = session_common(session, o->ids, n);
+  if (!is_own && backend->memory) {
+    int common = session_common(session, ids, n);
     if (common > o->n_plain) common = o->n_plain;
-    session_keep(session, common - common % o->chunk);
+    session_keep(session, common - common % backend->chunk);
     /* A remainder means that the last kept recurrent state lies within a chunk. Then no tokens stay. */
-    if (session_common(session, o->ids, n) % o->chunk) session_keep(session, 0);
+    if (session_common(session, ids, n) % backend->chunk) session_keep(session, 0);
   }
   if (!is_own) session_forget_guesses(session);
   o->owner = o->run.request.owner;
 }
 
-static bool holds(const Session *session, const int32_t *ids, int n) {
-  const Timeline *text = session_view(session).text;
-  return text->n_past >= n && (n == 0 || memcmp(text->ids, ids, (size_t)n * sizeof *ids) == 0);
+static bool holds(const One *o, const int32_t *ids, int n) {
+  return text(o)->n_past >= n && (n == 0 || memcmp(text(o)->ids, ids, (size_t)n * sizeof *ids) == 0);
 }
 
 static bool watch(void *user, int done, int total) {
@@ -50,65 +55,62 @@ static Status hold_base(One *o, Error *err) {
   const EngineRequest *r = &o->run.request;
   int n = 0;
   if (!r->base) return STATUS_OK;
-  if (!holds(o->session, r->base, r->n_base)) {
+  if (!holds(o, r->base, r->n_base)) {
     session_keep(o->session, 0);
     TRY(session_sync(o->session, r->base, r->n_base, err));
   }
-  while (n < r->n_base && n < r->n_ids && r->base[n] == o->ids[n]) n++;
+  while (n < r->n_base && n < r->n_ids && r->base[n] == r->ids[n]) n++;
   session_keep(o->session, n);
   return STATUS_OK;
 }
 
 /* --- the prompt */
 
-/* True if the session, which has scored a continuation, has the logits of this prompt's last token: that was
- * the prompt, and this owner's. */
+/* True if the request scores another continuation of this owner's last prompt: the session still has the
+ * logits of its last token. */
 static bool is_scored_again(const One *o) {
-  return o->run.request.n_scored > 0 && o->owner == o->run.request.owner &&
-         session_view(o->session).text->n_past == n_prompt(o) && holds(o->session, o->ids, n_prompt(o));
+  const EngineRequest *r = &o->run.request;
+  return r->n_scored > 0 && o->owner == r->owner && session_view(o->session).has_scored &&
+         text(o)->n_past == n_prompt(o) && holds(o, r->ids, n_prompt(o));
 }
 
 static Status begin(One *o, Error *err) {
   const EngineRequest *r = &o->run.request;
   const int n = n_prompt(o);
-  const bool has_scored = o->scored;
-  o->scored = false;
   session_take_guesses(o->session);
   if (!r->ids) return STATUS_OK;
   session_limit(o->session, r->n_ctx);
-  TRY(request_check(r, o->n_ctx, session_view(o->session).text->config, err));
-  memcpy(o->ids, r->ids, (size_t)r->n_ids * sizeof *r->ids);
-  if (r->sampler) TRY(sampler_set(session_sampler(o->session), r->sampler, err));
-  const bool again = has_scored && is_scored_again(o);
+  TRY(request_check(r, text(o)->n_ctx, text(o)->config, err));
+  if (r->sampler) TRY(sampler_set(text(o)->sampler, r->sampler, err));
   session_watch(o->session, watch, o);
   o->first = o->run.result.n_reused = n;
-  if (again) return STATUS_OK;
+  if (is_scored_again(o)) return STATUS_OK;
   TRY(hold_base(o, err));
   keep_what_is_same(o);
-  if (o->store.restore) o->store.restore(o->store.user, o->session, o->ids, n);
-  o->first = o->run.result.n_reused = session_common(o->session, o->ids, n);
+  if (o->store.restore) o->store.restore(o->store.user, o->session, r->ids, n);
+  o->first = o->run.result.n_reused = session_common(o->session, r->ids, n);
   if (o->first < o->n_plain) o->n_plain = o->first; /* what follows is computed anew */
-  TRY(session_rewind(o->session, o->ids, n, err));
+  TRY(session_rewind(o->session, r->ids, n, err));
   watch(o, o->first, n);
   return STATUS_OK;
 }
 
 static Status compute_prompt(One *o, Error *err) {
   const int n = n_prompt(o);
-  TRY(session_prefill(o->session, o->ids, n, err));
+  TRY(session_prefill(o->session, n, err));
   o->run.result.prefill_ms = clock_ms() - o->run.start_ms;
-  if (session_view(o->session).text->n_past == n) {
-    if (o->first == o->n_plain && o->first % o->chunk == 0)
+  if (text(o)->n_past == n) {
+    if (o->first == o->n_plain && o->first % session_view(o->session).backend->chunk == 0)
       o->n_plain = n - 1; /* the last token may have had a step of its own */
     if (o->store.prefilled) o->store.prefilled(o->store.user, n);
   }
-  watch(o, session_view(o->session).text->n_past, n);
+  watch(o, text(o)->n_past, n);
   return STATUS_OK;
 }
 
 static Status compute_scores(One *o, Error *err) {
-  TRY(session_score(o->session, o->ids + n_prompt(o), o->run.request.n_scored, o->run.request.log_p, err));
-  o->scored = true;
+  const EngineRequest *r = &o->run.request;
+  TRY(session_score(o->session, r->ids + n_prompt(o), r->n_scored, r->log_p, err));
   o->run.state = RUN_ENDED;
   return STATUS_OK;
 }
@@ -116,7 +118,7 @@ static Status compute_scores(One *o, Error *err) {
 /* --- the answer */
 
 static Status sample(One *o, int32_t *id, Error *err) {
-  TRY(running_restrict(&o->run, session_sampler(o->session)));
+  TRY(running_restrict(&o->run, text(o)->sampler));
   return session_sample(o->session, id, err);
 }
 
@@ -136,7 +138,7 @@ static Status next_token(One *o, int n_wanted, int32_t *id, bool *decoded, Error
   TRY(session_expects_guesses(session, n_wanted, &expects, err));
   while (!expects && session_view(session).n_in_flight < most &&
          (n_wanted < 0 || session_view(session).n_in_flight < n_wanted - 1) && session_room(session) > 0) {
-    TRY(running_restrict(&o->run, session_sampler(o->session)));
+    TRY(running_restrict(&o->run, text(o)->sampler));
     TRY(session_decode_async(session, err));
   }
   if (session_view(session).n_in_flight == 0) return sample(o, id, err);
@@ -147,20 +149,11 @@ static Status next_token(One *o, int n_wanted, int32_t *id, bool *decoded, Error
 static Status score(One *o, int32_t id, Error *err) {
   const float *logits;
   TRY(session_last_logits(o->session, &logits, err));
-  return running_score(&o->run, logits, session_view(o->session).text->config->vocab_size, id);
+  return running_score(&o->run, logits, text(o)->config->vocab_size, id);
 }
 
-/* Computes the session's held tokens. If forced tokens follow and no token is scored, does nothing: one step
- * will compute held and forced tokens. */
-static Status decode_held(One *o, Error *err) {
-  const GenerateOptions *options = &o->run.request.generate;
-  const int most = options->max_tokens, left = most < 0 ? -1 : most - o->run.result.generated.n_generated - 1;
-  const Timeline *text = session_view(o->session).text;
-  if (text->n_ids == text->n_past || (o->run.n_forced > 0 && !options->score)) return STATUS_OK;
-  return session_decode_held(o->session, left, err);
-}
-
-/* Computes and passes on a token of the answer. */
+/* Computes and passes on a token of the answer. Held tokens are computed first; but if forced tokens follow,
+ * and no token is scored, one step will compute both. */
 static Status compute_token(One *o, Error *err) {
   const GenerateOptions *options = &o->run.request.generate;
   const int n_generated = o->run.result.generated.n_generated;
@@ -172,7 +165,8 @@ static Status compute_token(One *o, Error *err) {
     return STATUS_OK;
   }
   if (o->run.n_forced > 0 && session_view(o->session).n_in_flight) TRY(session_drain(o->session, err));
-  TRY(decode_held(o, err));
+  if (text(o)->n_ids > text(o)->n_past && (o->run.n_forced == 0 || options->score))
+    TRY(session_decode_held(o->session, running_more(&o->run), err));
   const bool is_forced = running_forced(&o->run, &id);
   if (!is_forced) TRY(next_token(o, left, &id, &decoded, err));
   if (options->score) TRY(score(o, id, err));
@@ -187,8 +181,7 @@ static Status compute_token(One *o, Error *err) {
 static Status step(One *o, bool *idle, Error *err) {
   const EngineTurn turn = running_turn(&o->run, o->job);
   if (turn == TURN_END) return STATUS_OK;
-  if (session_view(o->session).text->n_past < n_prompt(o))
-    return compute_prompt(o, err); /* also with TURN_WAIT */
+  if (text(o)->n_past < n_prompt(o)) return compute_prompt(o, err); /* also with TURN_WAIT */
   *idle = turn == TURN_WAIT;
   if (*idle) return STATUS_OK;
   return o->run.state == RUN_SCORES ? compute_scores(o, err) : compute_token(o, err);
@@ -198,25 +191,18 @@ static Status step(One *o, bool *idle, Error *err) {
 static Status leave(One *o, Error *err) {
   o->run.state = RUN_ENDED;
   if (o->run.request.ids) session_watch(o->session, NULL, NULL);
-  const Status status = session_drain(o->session, err);
-  sampler_allow(session_sampler(o->session), NULL);
-  return status;
+  sampler_allow(text(o)->sampler, NULL);
+  return session_drain(o->session, err);
 }
 
 void one_drop(One *o) {
   if (o->run.state != RUN_ENDED) leave(o, NULL);
 }
 
-/* The run ends with this failure, the request without a result. */
-static Status give_up(One *o, Status status, const char *why, Error *err) {
-  leave(o, NULL);
-  return error_set(err, status, "%s", why);
-}
-
 static Status end(One *o, Error *err) {
   EngineResult *result = &o->run.result;
   result->generated.guesses = session_take_guesses(o->session);
-  if (o->scored || o->run.first_ms > 0) running_done(&o->run);
+  if (o->run.request.n_scored > 0 || o->run.first_ms > 0) running_done(&o->run);
   const Status left = leave(o, result->status ? NULL : &result->error);
   if (!result->status) result->status = left;
   return o->job->done(o->job->user, &o->run.request, result, err);
@@ -227,15 +213,19 @@ static Status end(One *o, Error *err) {
  * request gets no result. Otherwise STATUS_INTERRUPTED means: a search for a mask or a prefill noticed the
  * request's own flag. The request then ends without a failure. */
 static Status take_status(One *o, Status status, Error *err) {
-  if (o->job->interrupted && is_interrupted(o)) return give_up(o, STATUS_INTERRUPTED, "interrupted", err);
+  EngineResult *result = &o->run.result;
+  const bool stops = o->job->interrupted && is_interrupted(o);
+  if (stops || (status && status != STATUS_USAGE && status != STATUS_INTERRUPTED && !result->status)) {
+    leave(o, NULL);
+    return error_set(err, stops ? STATUS_INTERRUPTED : status, "%s",
+                     stops ? "interrupted" : result->error.text);
+  }
   if (status == STATUS_INTERRUPTED) {
-    o->run.result.generated.reason = FINISH_INTERRUPTED;
+    result->generated.reason = FINISH_INTERRUPTED;
     status = STATUS_OK;
     o->run.state = RUN_ENDED;
   }
-  if (status && status != STATUS_USAGE && !o->run.result.status)
-    return give_up(o, status, o->run.result.error.text, err);
-  o->run.result.status = status;
+  result->status = status;
   return o->run.state == RUN_ENDED || status ? end(o, err) : STATUS_OK;
 }
 

@@ -24,17 +24,12 @@ typedef struct {
 typedef struct {
   Session *session;
   PromptStore store;    /* functions may be NULL */
-  int n_ctx;            /* the context that the session was opened with */
-  int chunk;            /* Backend.chunk: tokens of a prefill step */
-  bool rounds_by_rows;  /* the bits of a row depend on the number of rows in its step */
-  int32_t *ids;         /* [n_ctx + 1] of the request */
   const EngineJob *job; /* of the current step */
   Running run;
   int first;         /* tokens of the prompt that the session had */
   const void *owner; /* the owner of the session's text */
   int n_plain;       /* how many tokens of the session, from the first on, were computed as a prompt */
-  bool scored;       /* the session has the logits after its tokens, and has scored a continuation */
-} One;               /* starts zeroed except session, store, n_ctx, chunk, rounds_by_rows and ids */
+} One;               /* starts zeroed except session and store */
 
 /* Begins a request. An invalid request fails alone: done() gets its error. PRECOND run.state is RUN_ENDED */
 Status one_begin(One *one, const EngineJob *job, const EngineRequest *request, Error *err);

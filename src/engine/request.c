@@ -86,9 +86,14 @@ static bool is_end_token(const GenerateOptions *options, int32_t id) {
   return ends && !options->ignore_eos;
 }
 
+int running_more(const Running *r) {
+  const int most = r->request.generate.max_tokens;
+  return most > 0 ? most - r->result.generated.n_generated - 1 : -1;
+}
+
 bool running_ends(const Running *r, int32_t id) {
   const GenerateOptions *options = &r->request.generate;
-  return is_end_token(options, id) || r->result.generated.n_generated + 1 == options->max_tokens;
+  return is_end_token(options, id) || running_more(r) == 0;
 }
 
 Status running_take(Running *r, int32_t id, bool is_forced, bool has_room) {

@@ -60,8 +60,8 @@ typedef struct {
 /* A sequence's part in the next step; see EngineRequest.turn. */
 typedef enum { TURN_GO, TURN_WAIT, TURN_END } EngineTurn;
 
-/* An answer to generate, or tokens to score. ids and sampler are copied; the rest must stay valid until
- * done(). */
+/* An answer to generate, or tokens to score. The sampler and the ids of a prompt are copied; the rest must stay
+ * valid until done(), also ids that are scored. */
 typedef struct {
   const int32_t *ids; /* [n_ids] the prompt, in [0, vocab_size); NULL: what the session holds (one.h) */
   int n_ids;
@@ -167,6 +167,8 @@ Status running_restrict(Running *running, Sampler *sampler);
 Status running_score(Running *running, const float *logits, int vocab_size, int32_t id);
 /* True if the next token is forced; *id: that token, which is removed from `forced`. */
 bool running_forced(Running *running, int32_t *id);
+/* The most tokens that may follow the next one; -1: any number. */
+int running_more(const Running *running);
 /* True if the answer ends with this sampled token, whatever its sink says. */
 bool running_ends(const Running *running, int32_t id);
 /* Passes a token, forced or sampled, to the sink. Afterwards the state is RUN_ANSWER, and the token is to be

@@ -1,7 +1,7 @@
 /* session.c - see session.h.
  *
  * Always true: ids[0 .. n_past) are exactly the tokens whose keys and values are in the cache; those after
- *              them wait for session_decode_held(). The sampler has seen the same n_past tokens, except
+ *              them wait to be computed. The sampler has seen the same n_past tokens, except
  *              between session_keep() and session_rewind(). logits_row is the row of the last token's
  *              logits, or -1 if the state has none. With has_last, `last` holds these logits. Nothing here
  *              allocates after session_open(). A step that fails leaves n_past as it was; keys and values
@@ -83,11 +83,15 @@ Status session_open(const Backend *backend, BackendModel *loaded, const Model *m
   s->text.logits_row = -1;
   if (options->drafter && options->n_guesses > 0) {
     s->text.drafting.drafter = options->drafter;
-    guessing_begin(&s->text.drafting.guessing, options->n_guesses, s->text.drafting.drafter,
-                   backend->row_cost, !backend->wait_token);
-    s->text.drafting.guessing.always = options->guess_always;
-    s->text.drafting.guessing.redoes = s->sizes.n_slots > 0;
-    s->text.drafting.guessing.row_costs = backend->row_costs ? backend->row_costs(loaded) : NULL;
+    s->text.drafting.guessing =
+        (Guessing){.most = options->n_guesses,
+                   .always = options->guess_always,
+                   .row_cost = backend->row_cost,
+                   .row_costs = backend->row_costs ? backend->row_costs(loaded) : NULL,
+                   .guess_cost = options->drafter->cost,
+                   .redoes = s->sizes.n_slots > 0,
+                   .timed = !backend->wait_token,
+                   .share = 1};
   }
   s->kept.n_slots = s->sizes.n_slots - (s->sizes.n_slots > 0 && s->text.drafting.drafter);
   TRY(NEW(s->kv_bytes, (size_t)s->text.config->n_layers, "session", err));
@@ -122,7 +126,10 @@ void session_close(Session *s) {
 SessionView session_view(const Session *s) {
   /* A drafter that reads hidden states needs those of every token, and restored tokens have none. */
   const bool stores = s->backend->kv_copy && s->sizes.taps.n == 0;
-  return (SessionView){.text = &s->text,
+  return (SessionView){.backend = s->backend,
+                       .n_ctx = s->sizes.n_ctx,
+                       .has_scored = s->has_last,
+                       .text = &s->text,
                        .n_in_flight = s->n_in_flight,
                        .kv_bytes = stores ? s->kv_bytes : NULL,
                        .state_bytes = s->kept.n_slots ? s->state_bytes : NULL,
@@ -210,26 +217,26 @@ static int reachable(const Session *s, int n) {
 
 /* --- steps */
 
-/* Appends ids[0..n) in one step, with logits of the last n_logit_rows rows. only_logits: row_logits() will
- * make no further logits, so the backend may drop the other rows in the last layer. PRECOND n <= max_chunk */
-static Status step(Session *s, const int32_t *ids, int n, int n_logit_rows, bool only_logits, Error *err) {
-  TokenRange range = {.pos = s->text.n_past,
+/* Computes the text's next n tokens in one step, with logits of the last n_logit_rows rows. only_logits:
+ * step_rows() will make no further logits, so the backend may drop the other rows in the last layer. PRECOND
+ * n <= max_chunk */
+static Status step(Session *s, int n, int n_logit_rows, bool only_logits, Error *err) {
+  Timeline *t = &s->text;
+  TokenRange range = {.pos = t->n_past,
                       .n_tokens = n,
-                      .ids = ids,
+                      .ids = t->ids + t->n_past,
                       .n_logit_rows = n_logit_rows,
                       .only_logits = only_logits};
   if (s->sizes.taps.n > 0) range.taps = &s->sizes.taps;
-  s->text.logits_row = -1;
+  t->logits_row = -1;
   s->has_last = false;
-  drafting_forget(&s->text.drafting);
-  TRY(drafting_tell(&s->text.drafting, s->state, s->text.ids, s->text.n_past, err));
+  TRY(drafting_tell(&t->drafting, s->state, t->ids, t->n_past, err));
   TRY(settle(s, err));
-  s->text.drafting.step_pos = s->text.n_past;
-  s->text.drafting.n_tap_rows = n;
+  t->drafting.step_pos = t->n_past;
+  t->drafting.n_tap_rows = n;
   TRY(compute(s, range, err));
-  for (int i = 0; i < n; i++) s->text.ids[s->text.n_past++] = ids[i];
-  if (s->text.n_ids < s->text.n_past) s->text.n_ids = s->text.n_past;
-  s->text.logits_row = n_logit_rows - 1;
+  t->n_past += n;
+  t->logits_row = n_logit_rows - 1;
   return STATUS_OK;
 }
 
@@ -240,12 +247,9 @@ static Status check_ids(const Session *s, const int32_t *ids, int n, Error *err)
 }
 
 void session_keep(Session *s, int n) {
-  s->text.n_past = s->text.n_ids = n;
-  s->text.logits_row = -1;
+  timeline_cut(&s->text, n);
+  s->text.n_ids = n;
   s->has_last = false;
-  drafting_forget(&s->text.drafting);
-  if (s->text.drafting.n_unchanged > n) s->text.drafting.n_unchanged = n;
-  if (s->text.drafting.n_drafter_seen > n) s->text.drafting.n_drafter_seen = n;
   if (s->state_before_draft > n) s->state_before_draft = 0;
   kept_states_cut(&s->kept, n);
 }
@@ -266,35 +270,39 @@ static int next_stop(const Session *s, int n) {
 
 /* After the last chunk it waits for an asynchronous device, so that the time of the call is the time of the
  * work. */
-Status session_prefill(Session *s, const int32_t *ids, int n, Error *err) {
+Status session_prefill(Session *s, int n, Error *err) {
   const int before = s->text.n_past;
   TRY(settle(s, err));
   if (s->kept.n_slots && (before == s->diverged_at || before == n - 1)) TRY(keep_state(s, before, true, err));
   TRY(keep_some_states(s, before, err));
   const int size = next_chunk(s, next_stop(s, n) - before);
-  TRY(step(s, ids + before, size, before + size == n, true, err));
-  timeline_count(&s->text, before, false);
+  TRY(step(s, size, before + size == n, true, err));
+  timeline_count(&s->text, before, s->text.n_past, false);
   return s->text.n_past == n && s->backend->drain ? s->backend->drain(s->state, err) : STATUS_OK;
 }
 
-/* Appends ids[n_past .. n) in chunks; session_sync() has the contract. */
-static Status prefill(Session *s, const int32_t *ids, int n, Error *err) {
-  while (s->text.n_past < n) {
-    TRY(report(s, s->text.n_past, n, err));
-    TRY(session_prefill(s, ids, n, err));
+/* Computes the text up to its first n tokens, in chunks. After a failure the rest is forgotten. */
+static Status prefill(Session *s, int n, Error *err) {
+  Status status = STATUS_OK;
+  while (s->text.n_past < n && !status) {
+    status = report(s, s->text.n_past, n, err);
+    if (!status) status = session_prefill(s, n, err);
   }
-  if (s->watch) s->watch(s->watch_user, n, n); /* nothing is left to stop */
-  return STATUS_OK;
+  if (status)
+    s->text.n_ids = s->text.n_past;
+  else if (s->watch)
+    s->watch(s->watch_user, n, n); /* nothing is left to stop */
+  return status;
 }
 
-/* LongRoPE: prefills all tokens again if a text of n tokens uses other factors than the cached keys. A
+/* LongRoPE: computes all tokens again if a text of n tokens uses other factors than the cached keys. A
  * failure leaves fewer tokens. */
 static Status recompute_rope(Session *s, int n, Error *err) {
   if (!timeline_changes_rope(&s->text, n)) return STATUS_OK;
   const int n_past = s->text.n_past, n_ids = s->text.n_ids;
   session_keep(s, 0);
   s->text.long_rope = !s->text.long_rope;
-  TRY(prefill(s, s->text.ids, n_past, err));
+  TRY(prefill(s, n_past, err));
   s->text.n_ids = n_ids;
   return STATUS_OK;
 }
@@ -313,26 +321,29 @@ int session_common(const Session *s, const int32_t *ids, int n) {
 }
 
 Status session_rewind(Session *s, const int32_t *ids, int n, Error *err) {
+  Timeline *t = &s->text;
   TRY(check_ids(s, ids, n, err));
   s->diverged_at = common_prefix(s, ids, n);
   session_keep(s, reachable(s, s->diverged_at));
-  s->text.long_rope ^= timeline_changes_rope(&s->text, n);
-  sampler_forget(s->text.sampler);
-  timeline_count(&s->text, 0, false);
+  memmove(t->ids + t->n_past, ids + t->n_past, (size_t)(n - t->n_past) * sizeof *ids);
+  t->n_ids = n;
+  t->long_rope ^= timeline_changes_rope(t, n);
+  sampler_forget(t->sampler);
+  timeline_count(t, 0, t->n_past, false);
   return STATUS_OK;
 }
 
-void session_adopt(Session *s, const int32_t *ids, int n) {
-  if (s->state_pos > s->text.n_past) s->state_pos = -1; /* a state of forgotten tokens */
-  const int before = s->text.n_past;
-  for (; s->text.n_past < n; s->text.n_past++) s->text.ids[s->text.n_past] = ids[s->text.n_past];
-  s->text.n_ids = s->text.n_past;
-  timeline_count(&s->text, before, false);
+void session_adopt(Session *s, int n) {
+  Timeline *t = &s->text;
+  if (s->state_pos > t->n_past) s->state_pos = -1; /* a state of forgotten tokens */
+  timeline_count(t, t->n_past, n, false);
+  if (t->n_past < n) t->n_past = n;
+  t->n_ids = t->n_past;
 }
 
 Status session_sync(Session *s, const int32_t *ids, int n, Error *err) {
   TRY(session_rewind(s, ids, n, err));
-  return prefill(s, ids, n, err);
+  return prefill(s, n, err);
 }
 
 int session_state_add(Session *s, int pos) {
@@ -358,14 +369,13 @@ Status session_kv_copy(Session *s, CopyDirection direction, TokenRange range, in
                             : STATUS_OK;
 }
 
-/* Appends ids[0 .. n), at most a chunk, in one step, and calls sink(row, logits) for each row. at_once: the
- * step makes the logits of all rows, as in generation. Else OP_LOGITS makes them for max_logit_rows rows at a
- * time. */
-static Status step_rows(Session *s, const int32_t *ids, int n, bool at_once, LogitsSink sink, void *user,
-                        Error *err) {
+/* Computes the text's next n tokens, at most a chunk, in one step, and calls sink(row, logits) for each row.
+ * at_once: the step makes the logits of all rows, as in generation. Else OP_LOGITS makes them for
+ * max_logit_rows rows at a time. */
+static Status step_rows(Session *s, int n, bool at_once, LogitsSink sink, void *user, Error *err) {
   TokenRange range = {.pos = s->text.n_past, .n_tokens = n, .long_rope = s->text.long_rope};
   const int most = s->sizes.max_logit_rows;
-  TRY(step(s, ids, n, at_once ? n : 0, at_once, err));
+  TRY(step(s, n, at_once ? n : 0, at_once, err));
   for (int row = 0; row < n; row++) {
     range.first_logit = row, range.n_logit_rows = n - row < most ? n - row : most;
     if (row % most == 0 && !at_once)
@@ -377,17 +387,18 @@ static Status step_rows(Session *s, const int32_t *ids, int n, bool at_once, Log
   return STATUS_OK;
 }
 
-Status session_evaluate_step(Session *s, const int32_t *ids, int n, LogitsSink sink, void *user, Error *err) {
-  const int first = s->text.n_past, size = next_chunk(s, n - first);
-  const Status status = step_rows(s, ids + first, size, size <= s->sizes.max_logit_rows, sink, user, err);
-  timeline_count(&s->text, first, false);
+Status session_evaluate_step(Session *s, LogitsSink sink, void *user, Error *err) {
+  const int first = s->text.n_past, size = next_chunk(s, s->text.n_ids - first);
+  const Status status = step_rows(s, size, size <= s->sizes.max_logit_rows, sink, user, err);
+  timeline_count(&s->text, first, s->text.n_past, false);
   return status;
 }
 
 Status session_evaluate(Session *s, const int32_t *ids, int n, LogitsSink sink, void *user, Error *err) {
-  TRY(session_rewind(s, ids, n, err));
+  TRY(check_ids(s, ids, n, err));
   session_keep(s, 0);
-  while (s->text.n_past < n) TRY(session_evaluate_step(s, ids, n, sink, user, err));
+  TRY(session_rewind(s, ids, n, err));
+  while (s->text.n_past < n) TRY(session_evaluate_step(s, sink, user, err));
   return STATUS_OK;
 }
 
@@ -425,17 +436,12 @@ Status session_score(Session *s, const int32_t *ids, int n, double *log_p, Error
     TRY(keep_state(s, before, true, err));
   }
   Status status = STATUS_OK;
-  for (int done = 0, size; done < n - 1 && status == STATUS_OK; done += size) {
-    size = next_chunk(s, n - 1 - done);
-    status = step_rows(s, ids + done, size, false, take_score, &scored, err);
-  }
+  memcpy(s->text.ids + before, ids, (size_t)(n - 1) * sizeof *ids);
+  for (int end = before + n - 1; s->text.n_past < end && !status;)
+    status = step_rows(s, next_chunk(s, end - s->text.n_past), false, take_score, &scored, err);
   session_keep(s, before);
   s->has_last = true;
   return status;
-}
-
-Sampler *session_sampler(Session *s) {
-  return s->text.sampler;
 }
 
 Status session_sample(Session *s, int32_t *id, Error *err) {
@@ -453,34 +459,19 @@ bool session_hold(Session *s, int32_t id) {
   return true;
 }
 
-/* The most guesses after ids[0 .. n_ids) that fit into a step and n_more (-1: any number); if the drafter
- * takes time, only as many as pay. 0 without a drafter, or if they would change LongRoPE's factors. */
+/* The most guesses that the next step can have; n_more: as in session_decode_held(). */
 static int most_guesses(const Session *s, int n_more) {
-  const Timeline *t = &s->text;
-  int most = timeline_room(t, s->sizes.max_chunk - (t->n_ids - t->n_past), n_more);
-  if (most > 0 && t->drafting.drafter->cost > 0)
-    most = guessing_length(&t->drafting.guessing, MODEL_RANK, most);
-  return most < 1 || timeline_changes_rope(t, t->n_ids + most) ? 0 : most;
-}
-
-static Status make_guesses(Session *s, int n_more, Guesses *guesses, double *draft_ms, Error *err) {
-  const int most = most_guesses(s, n_more);
-  if (most == 0) return STATUS_OK;
-  TRY(drafting_tell(&s->text.drafting, s->state, s->text.ids, s->text.n_past, err));
-  const double start = clock_ms();
-  TRY(timeline_guess(&s->text, most, err));
-  *guesses = s->text.drafting.guesses;
-  *draft_ms = clock_ms() - start;
-  return STATUS_OK;
+  return timeline_room(&s->text, s->sizes.max_chunk - (s->text.n_ids - s->text.n_past), n_more);
 }
 
 Status session_expects_guesses(Session *s, int n_more, bool *expects, Error *err) {
   const int most = most_guesses(s, n_more);
   Drafting *d = &s->text.drafting;
   *expects = d->n_accepted < d->guesses.n;
-  if (*expects || most == 0) return STATUS_OK;
+  if (*expects || most < 1) return STATUS_OK;
   if (d->drafter->cost == 0) TRY(timeline_guess(&s->text, most, err));
-  *expects = d->drafter->cost > 0 || d->guesses.n > s->n_in_flight;
+  *expects = d->drafter->cost > 0 ? guessing_length(&d->guessing, MODEL_RANK, most) > 0
+                                  : d->guesses.n > s->n_in_flight;
   drafting_forget(d);
   return STATUS_OK;
 }
@@ -495,33 +486,40 @@ static Status save_before_guesses(Session *s, Error *err) {
   return STATUS_OK;
 }
 
-/* Computes ids[n_past .. n_ids) in one step, with guesses after them. After wrong guesses the recurrent state
- * is the one before these guesses. The step then computes the tokens from there again, if they fit, and has
- * no guesses. */
+/* Prepares the step that computes ids[n_past .. n_ids): makes its guesses. After wrong guesses the recurrent
+ * state is the one before these guesses. The step then computes the tokens from there again, if they fit, and
+ * has no guesses. */
+static Status prepare_step(Session *s, int n_more, Error *err) {
+  Timeline *t = &s->text;
+  const int most = most_guesses(s, n_more);
+  if (s->kept.n_slots) TRY(restore_nearest(s, err));
+  if (s->kept.n_slots && s->state_pos < t->n_past && t->n_ids - s->state_pos <= s->sizes.max_chunk) {
+    t->n_past = s->state_pos;
+    return STATUS_OK;
+  }
+  TRY(settle(s, err));
+  TRY(keep_some_states(s, t->n_past, err));
+  if (most < 1) return STATUS_OK;
+  TRY(drafting_tell(&t->drafting, s->state, t->ids, t->n_past, err));
+  TRY(timeline_guess(t, most, err));
+  return t->drafting.guesses.n > 0 ? save_before_guesses(s, err) : STATUS_OK;
+}
+
+/* Computes ids[n_past .. n_ids) in one step, with guesses after them. */
 static Status decode_step(Session *s, int n_more, Error *err) {
   Timeline *t = &s->text;
+  Drafting *d = &t->drafting;
   const int n_past = t->n_past, n = t->n_ids;
-  double draft_ms = 0;
-  Guesses guesses = {.n = 0};
-  if (s->kept.n_slots) TRY(restore_nearest(s, err));
-  if (s->kept.n_slots && s->state_pos < n_past && n - s->state_pos <= s->sizes.max_chunk) {
-    t->n_past = s->state_pos;
-  } else {
-    TRY(settle(s, err));
-    TRY(keep_some_states(s, n_past, err));
-    TRY(make_guesses(s, n_more, &guesses, &draft_ms, err));
-    if (guesses.n > 0) TRY(save_before_guesses(s, err));
-  }
+  drafting_forget(d);
+  TRY(prepare_step(s, n_more, err));
   const double start = clock_ms();
-  memcpy(t->ids + n, guesses.ids, (size_t)guesses.n * sizeof *t->ids);
-  const int n_rows = n + guesses.n - t->n_past;
-  Status status = step(s, t->ids + t->n_past, n_rows, guesses.n + 1, true, err);
+  const int n_rows = n + d->guesses.n - t->n_past;
+  memcpy(t->ids + n, d->guesses.ids, (size_t)d->guesses.n * sizeof *t->ids);
+  const Status status = step(s, n_rows, d->guesses.n + 1, true, err);
   t->n_past = status ? n_past : n;
   TRY(status);
   t->logits_row = 0;
-  t->drafting.guesses = guesses;
-  if (t->drafting.drafter)
-    guessing_note_step(&t->drafting.guessing, n_rows, guesses.n, guesses.rank, clock_ms() - start, draft_ms);
+  if (d->drafter) guessing_note_step(&d->guessing, n_rows, &d->guesses, clock_ms() - start);
   return STATUS_OK;
 }
 
@@ -532,7 +530,7 @@ static Status decode(Session *s, int n_more, Error *err) {
   while (t->n_ids - t->n_past > s->sizes.max_chunk) {
     TRY(settle(s, err));
     TRY(keep_some_states(s, t->n_past, err));
-    TRY(step(s, t->ids + t->n_past, s->sizes.max_chunk, 0, true, err));
+    TRY(step(s, s->sizes.max_chunk, 0, true, err));
   }
   return decode_step(s, n_more, err);
 }
@@ -542,8 +540,9 @@ Status session_decode_held(Session *s, int n_more, Error *err) {
   const int before = t->n_past;
   timeline_accept(t);
   const Status status = t->n_ids == t->n_past && t->logits_row >= 0 ? STATUS_OK : decode(s, n_more, err);
+  if (status) drafting_forget(&t->drafting);
   t->n_ids = t->n_past;
-  timeline_count(t, before, true);
+  timeline_count(t, before, t->n_past, true);
   return status;
 }
 
@@ -585,7 +584,8 @@ Status session_wait_token(Session *s, int32_t *id, Error *err) {
   s->n_in_flight--;
   s->text.n_past++;
   timeline_append(&s->text, *id);
-  if (s->text.drafting.drafter) guessing_note_step(&s->text.drafting.guessing, 1, 0, 0, 0, 0);
+  Drafting *d = &s->text.drafting;
+  if (d->drafter) guessing_note_step(&d->guessing, 1, &d->guesses, 0);
   s->text.logits_row = 0;
   return STATUS_OK;
 }

@@ -40,7 +40,12 @@ void session_close(Session *session);
 
 /* The session at the moment; the arrays are its own. */
 typedef struct {
-  const Timeline *text;   /* its tokens to compute are those of session_hold() */
+  const Backend *backend;
+  int n_ctx;       /* the most that session_limit() allows */
+  bool has_scored; /* session_score() was the last call: the next one needs no logits on the device */
+  /* For sampler_set(), sampler_set_draws() and sampler_allow(), which affect the tokens that are sampled
+   * afterwards: text->sampler. */
+  const Timeline *text;   /* its tokens to compute are those of session_rewind() or session_hold() */
   int n_in_flight;        /* tokens of session_decode_async() that session_wait_token() has not given */
   const size_t *kv_bytes; /* [n_layers] bytes of a token in a layer's own cache; NULL: no session_kv_copy() */
   const size_t *state_bytes; /* [n_layers] of a layer's recurrent state; NULL: the model has none */
@@ -61,9 +66,9 @@ typedef bool (*SessionProgress)(void *user, int done, int total);
  * n_ctx and all ids are in [0, vocab_size). */
 Status session_sync(Session *session, const int32_t *ids, int n, Error *err);
 
-/* session_sync() step by step: after session_rewind(ids, n), computes the next chunk of ids[0..n). PRECOND
+/* session_sync() step by step: after session_rewind(ids, n), computes the next chunk of the n tokens. PRECOND
  * n_past < n */
-Status session_prefill(Session *session, const int32_t *ids, int n, Error *err);
+Status session_prefill(Session *session, int n, Error *err);
 
 /* Sets the progress callback (or NULL) of session_sync() and of calls that compute tokens again.
  * session_decode(), session_decode_held() and session_score() prefill the whole text if its new length needs
@@ -79,13 +84,14 @@ int session_common(const Session *session, const int32_t *ids, int n);
 /* Forgets all tokens but the first n. PRECOND n <= n_past */
 void session_keep(Session *session, int n);
 
-/* Restores what was computed before. session_rewind() truncates the session to the common prefix
- * (session_common()) and prepares it for ids[0..n). session_kv_copy() then writes later positions of every
- * layer, and session_adopt() appends ids[n_past .. n). Before session_adopt(), session_state_add() gives a
- * slot for the recurrent state after `pos` tokens, and session_state_copy() fills it layer by layer. Tokens
- * after the last such state are computed again. */
+/* Makes ids[0..n) the text; only the common prefix (session_common()) is computed then. The rest waits for
+ * session_prefill(), session_evaluate_step() or session_adopt(); session_keep() forgets it. */
 Status session_rewind(Session *session, const int32_t *ids, int n, Error *err);
-void session_adopt(Session *session, const int32_t *ids, int n);
+/* Restores what was computed before. After session_rewind(), session_kv_copy() writes later positions of every
+ * layer; session_adopt() says that the first n tokens are now computed, and forgets the rest. Before,
+ * session_state_add() gives a slot for the recurrent state after `pos` tokens, and session_state_copy() fills
+ * it layer by layer. Tokens after the last such state are computed again. */
+void session_adopt(Session *session, int n);
 /* Backend.kv_copy(): to the host for tokens that the session holds, from it for any positions below n_ctx.
  * Does nothing for a layer without keys and values of its own. */
 Status session_kv_copy(Session *session, CopyDirection direction, TokenRange range, int layer, int n,
@@ -102,19 +108,15 @@ typedef Status (*LogitsSink)(void *user, int row, const float *logits, Error *er
 /* Computes ids[0..n) on an empty timeline and calls sink(row, logits[vocab_size]) for each of rows 0 .. n-1
  * in order. For eval. */
 Status session_evaluate(Session *session, const int32_t *ids, int n, LogitsSink sink, void *user, Error *err);
-/* session_evaluate() step by step: after session_rewind(ids, n) and session_keep(0), each call computes one
- * step of ids[0..n). PRECOND n_past < n */
-Status session_evaluate_step(Session *session, const int32_t *ids, int n, LogitsSink sink, void *user,
-                             Error *err);
+/* session_evaluate() step by step: after session_keep(0) and session_rewind(ids, n), each call computes one
+ * step. PRECOND n_past < n */
+Status session_evaluate_step(Session *session, LogitsSink sink, void *user, Error *err);
 
 /* Scores a continuation without keeping it: log_p[i] is the natural log-probability of ids[i] after the
  * session's tokens and ids[0..i). Needs the logits of the last token. Afterwards the session holds the same
  * tokens without logits and can score other continuations. ids[0..n-1) must fit into the context. */
 Status session_score(Session *session, const int32_t *ids, int n, double *log_p, Error *err);
 
-/* For sampler_set(), sampler_set_draws() and sampler_allow(), which affect the tokens that are sampled
- * afterwards. */
-Sampler *session_sampler(Session *session);
 Status session_sample(Session *session, int32_t *id,
                       Error *err); /* from the last logits; the token is not in the cache yet */
 Status session_decode(Session *session, int32_t id, Error *err); /* appends one token, makes its logits */

@@ -5,13 +5,19 @@ bool timeline_changes_rope(const Timeline *t, int n) {
   return (n > rope_original_context(t->config)) != t->long_rope;
 }
 
-void timeline_count(Timeline *t, int from, bool is_answer) {
-  for (int i = from; t->counts && i < t->n_ids; i++) sampler_count_token(t->sampler, t->ids[i], is_answer);
+void timeline_cut(Timeline *t, int n) {
+  t->n_past = n;
+  t->logits_row = -1;
+  drafting_cut(&t->drafting, n);
+}
+
+void timeline_count(Timeline *t, int from, int end, bool is_answer) {
+  for (int i = from; t->counts && i < end; i++) sampler_count_token(t->sampler, t->ids[i], is_answer);
 }
 
 void timeline_append(Timeline *t, int32_t id) {
   t->ids[t->n_ids++] = id;
-  timeline_count(t, t->n_ids - 1, true);
+  timeline_count(t, t->n_ids - 1, t->n_ids, true);
 }
 
 int timeline_accept(Timeline *t) {
@@ -21,12 +27,13 @@ int timeline_accept(Timeline *t) {
   return t->n_past - before;
 }
 
-int timeline_room(const Timeline *t, int room, int n_more) {
-  const Drafting *d = &t->drafting;
-  if (!d->drafter) return 0;
-  if (room > d->guessing.most) room = d->guessing.most;
-  if (room > t->n_ctx - t->n_ids) room = t->n_ctx - t->n_ids;
-  return n_more >= 0 && room > n_more ? n_more : room;
+int timeline_room(const Timeline *t, int n, int n_more) {
+  const int original = rope_original_context(t->config),
+            end = !t->long_rope && original < t->n_ctx ? original : t->n_ctx;
+  if (!t->drafting.drafter) return 0;
+  if (n > t->drafting.guessing.most) n = t->drafting.guessing.most;
+  if (n > end - t->n_ids) n = end - t->n_ids;
+  return n_more >= 0 && n > n_more ? n_more : n;
 }
 
 Status timeline_guess(Timeline *t, int most, Error *err) {

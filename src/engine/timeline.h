@@ -22,15 +22,18 @@ typedef struct {
 /* True if a text of n tokens needs other factors of LongRoPE than the cached keys have. All of its tokens are
  * then to be computed again. */
 bool timeline_changes_rope(const Timeline *t, int n);
-/* Has the sampler count ids[from .. n_ids) as seen; is_answer: they were generated. */
-void timeline_count(Timeline *t, int from, bool is_answer);
+/* Only ids[0 .. n) are computed from now on, and the state has no logits of them. */
+void timeline_cut(Timeline *t, int n);
+/* Has the sampler count ids[from .. end) as seen; is_answer: they were generated. */
+void timeline_count(Timeline *t, int from, int end, bool is_answer);
 /* Appends a generated token to those that are to be computed. PRECOND n_ids < n_ctx */
 void timeline_append(Timeline *t, int32_t id);
 /* Accepts guesses that equal the next of ids[n_past .. n_ids). The last step has computed these tokens, and
  * the logits after each are in the row after logits_row. Returns the number of accepted guesses. */
 int timeline_accept(Timeline *t);
-/* The most guesses after ids[0 .. n_ids): `room`, or fewer if the drafter gives fewer, or if fewer fit into
- * the context or the n_more tokens (-1: any number) that may follow. 0 without a drafter. */
-int timeline_room(const Timeline *t, int room, int n_more);
+/* The most guesses after ids[0 .. n_ids), up to n: as many as the drafter may give and as fit into the n_more
+ * tokens (-1: any number) that may follow, into the context, and into LongRoPE's original context while the
+ * keys have short factors. 0 or less: none. */
+int timeline_room(const Timeline *t, int n, int n_more);
 /* Asks the drafter for at most `most` guesses after ids[0 .. n_ids). */
 Status timeline_guess(Timeline *t, int most, Error *err);

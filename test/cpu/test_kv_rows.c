@@ -72,7 +72,7 @@ static void check(const World *world) {
     Error err = {{0}};
     if (session_rewind(session, world->ids, N, &err)) fail_msg("%s", err.text);
     if (carry_over(&pieces[i], session, &err)) fail_msg("%s", err.text);
-    session_adopt(session, world->ids, pieces[i].cuts[CUTS - 1]);
+    session_adopt(session, pieces[i].cuts[CUTS - 1]);
     assert_int_equal(session_view(session).text->n_past, pieces[i].cuts[CUTS - 1]);
     sync_ok(session, world->ids, N);
     assert_int_equal(session_logits(session, got, NULL), STATUS_OK);

@@ -49,7 +49,7 @@ static void bring(Session *from, Session *to, const int32_t *ids, int n) {
     MUST(session_state_copy(from, TO_HOST, slot, layer, bytes.data() + keys, &error));
     MUST(session_state_copy(to, FROM_HOST, own, layer, bytes.data() + keys, &error));
   }
-  session_adopt(to, ids, n);
+  session_adopt(to, n);
 }
 
 /* A prompt, an answer to it, another turn with its answer; each cycle takes both back. */

@@ -270,14 +270,14 @@ static double worst_of(Guesser kind, bool wrong_rule) {
         .temperature = 2, .top_p = 1, .repetition_penalty = 1, .seed = (uint64_t)i};
     const int32_t *guesses;
     session_keep(session, FIRST_PROMPT - 1);
-    assert_int_equal(sampler_set(session_sampler(session), &settings, NULL), STATUS_OK);
+    assert_int_equal(sampler_set(session_view(session).text->sampler, &settings, NULL), STATUS_OK);
     assert_true(session_hold(session, prompt[FIRST_PROMPT - 1]));
     assert_int_equal(session_decode_held(session, -1, NULL), STATUS_OK);
     assert_int_equal(session_guessed(session, &guesses), 2);
     const int32_t guess = guesses[0];
     assert_int_equal(session_sample(session, &id, NULL), STATUS_OK);
     if (wrong_rule && id != guess) { /* another draw */
-      sampler_set_draws(session_sampler(session), 1000);
+      sampler_set_draws(session_view(session).text->sampler, 1000);
       assert_int_equal(session_sample(session, &id, NULL), STATUS_OK);
     }
     first[id]++;
@@ -314,15 +314,12 @@ TEST(tokens_are_distributed_as_without_guesses) {
 /* --- how many guesses */
 
 static void check_bound(bool redoes) {
-  const Drafter drafter = {.name = "none"};
-  Guessing g;
+  Guessing g = {.most = DRAFT_MOST, .row_cost = 0.2, .share = 1, .redoes = redoes};
   double cost = 0;
   int n_steps = 0;
-  guessing_begin(&g, DRAFT_MOST, &drafter, 0.2, false);
-  g.redoes = redoes;
   for (; n_steps < 20000; n_steps++) {
     const int rank = n_steps % DRAFT_RANKS, n = guessing_length(&g, rank, DRAFT_MOST);
-    guessing_note_step(&g, 1 + n, n, rank, 0, 0);
+    guessing_note_step(&g, 1 + n, &(Guesses){.n = n, .rank = rank}, 0);
     cost += 0.2 * n + (redoes && n > 0 ? 0.2 : 0);
     if (n > 0) guessing_judge(&g, false);
     assert_true(cost <= 1 + (double)(n_steps + 1) / GUESS_CREDIT + 1e-9);
@@ -332,7 +329,7 @@ static void check_bound(bool redoes) {
   int n = 0;
   for (n_steps = 0; n_steps < 1000 && n < DRAFT_MOST; n_steps++) {
     n = guessing_length(&g, 3, DRAFT_MOST);
-    guessing_note_step(&g, 1 + n, n, 3, 0, 0);
+    guessing_note_step(&g, 1 + n, &(Guesses){.n = n, .rank = 3}, 0);
     for (int i = 0; i < n; i++) guessing_judge(&g, true);
   }
   assert_in_range(n_steps, 1, 300);
@@ -345,15 +342,13 @@ TEST(wrong_guesses_cost_at_most_their_bound) {
 
 /* A row costs what is measured. */
 TEST(a_dear_row_allows_no_guess) {
-  const Drafter drafter = {.name = "none"};
-  Guessing g;
-  guessing_begin(&g, 7, &drafter, 0.1, true);
+  Guessing g = {.most = 7, .row_cost = 0.1, .share = 1, .timed = true};
   for (int i = 0; i < 50; i++) {
-    guessing_note_step(&g, 1, 0, 3, 10, 0);
-    guessing_note_step(&g, 5, 0, 3, 50, 0); /* as much as five steps */
+    guessing_note_step(&g, 1, &(Guesses){.rank = 3}, 10);
+    guessing_note_step(&g, 5, &(Guesses){.rank = 3}, 50); /* as much as five steps */
   }
   assert_true(g.row_cost > 0.9 && guessing_length(&g, 3, 7) == 0);
-  for (int i = 0; i < 50; i++) guessing_note_step(&g, 5, 0, 3, 12, 0);
+  for (int i = 0; i < 50; i++) guessing_note_step(&g, 5, &(Guesses){.rank = 3}, 12);
   assert_true(g.row_cost < 0.1 && guessing_length(&g, 3, 7) > 0);
 }
 

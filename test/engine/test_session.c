@@ -80,7 +80,7 @@ static void restored_keys_are_not_computed_again(void **state) {
     sync_ok(session, ids, 20);
     Error err = {{0}};
     assert_int_equal(session_rewind(session, ids, 60, &err), STATUS_OK);
-    session_adopt(session, ids, n_held);
+    session_adopt(session, n_held);
     const int n_kept = n_held > 20 ? n_held : 20;
     assert_int_equal(session_view(session).text->n_past, n_kept);
     fake.n_tokens = 0;
@@ -334,7 +334,7 @@ static void a_seed_makes_the_same_draws_whenever_it_is_given(void **state) {
   int same = 0;
   for (int round = 0; round < 4; round++) {
     settings.seed = round == 2 ? 8 : 7;
-    if (round) assert_int_equal(sampler_set(session_sampler(session), &settings, NULL), STATUS_OK);
+    if (round) assert_int_equal(sampler_set(session_view(session).text->sampler, &settings, NULL), STATUS_OK);
     sync_ok(session, ids, 30);
     for (int i = 0; i < 20; i++) {
       assert_int_equal(session_sample(session, &id, NULL), STATUS_OK);

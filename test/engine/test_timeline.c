@@ -261,7 +261,10 @@ static void call_restore(Record *r) {
     const TokenRange range = {.pos = common, .n_tokens = n_more};
     assert_int_equal(session_kv_copy(r->session, FROM_HOST, range, layer, n_more, bytes, NULL), STATUS_OK);
   }
-  if (!fails) session_adopt(r->session, ids, common + n_more);
+  if (fails)
+    session_keep(r->session, common);
+  else
+    session_adopt(r->session, common + n_more);
   take(r, ids, fails ? common : common + n_more, n, false);
 }
 
@@ -301,11 +304,12 @@ static void call_set(Record *r) {
   };
   Error err = {{0}};
   const SamplerSettings bad = {.temperature = -1, .top_p = 1, .repetition_penalty = 1};
-  assert_int_equal(sampler_set(session_sampler(r->session), &bad, &err), STATUS_USAGE); /* changes nothing */
+  assert_int_equal(sampler_set(session_view(r->session).text->sampler, &bad, &err),
+                   STATUS_USAGE); /* changes nothing */
   if (number(r, 3) == 0) return;
   r->settings = some[number(r, 4)];
   r->settings.seed = number(r, 1000);
-  assert_int_equal(sampler_set(session_sampler(r->session), &r->settings, &err), STATUS_OK);
+  assert_int_equal(sampler_set(session_view(r->session).text->sampler, &r->settings, &err), STATUS_OK);
   r->n_draws = 0;
 }
 

@@ -74,9 +74,8 @@ Status against_begin(Against *a, const int32_t *ids, int n, Error *err) {
   a->ids = ids;
   a->n = n;
   a->first = a->n_rows = 0;
-  TRY(session_rewind(a->second.session, ids, n, err));
   session_keep(a->second.session, 0);
-  return STATUS_OK;
+  return session_rewind(a->second.session, ids, n, err);
 }
 
 /* Keeps a row of the second model's logits. */
@@ -100,7 +99,7 @@ Status against_take(void *user, int row, const float *logits, Error *err) {
   const int vocab = a->second.model->config.vocab_size;
   if (row >= a->first + a->n_rows) {
     a->n_rows = 0;
-    TRY(session_evaluate_step(a->second.session, a->ids, a->n, keep, a, err));
+    TRY(session_evaluate_step(a->second.session, keep, a, err));
   }
   const float *own = a->logits + (size_t)(row - a->first) * (size_t)vocab;
   const int top = likeliest(logits, vocab), own_top = likeliest(own, vocab);

@@ -10,10 +10,11 @@ typedef struct {
 
 static Status propose(void *self, const DraftText *text, int most, Guesses *guesses, Error *err) {
   const ModelDrafter *d = self;
-  if (text->n > session_view(d->session).text->n_ctx) return STATUS_OK;
+  const Timeline *own = session_view(d->session).text;
+  if (text->n > own->n_ctx) return STATUS_OK;
   TRY(session_sync(d->session, text->ids, text->n, err));
-  TRY(sampler_set(session_sampler(d->session), sampler_settings(text->sampler), err));
-  sampler_set_draws(session_sampler(d->session), sampler_draws(text->sampler));
+  TRY(sampler_set(own->sampler, sampler_settings(text->sampler), err));
+  sampler_set_draws(own->sampler, sampler_draws(text->sampler));
   for (;;) {
     int32_t id;
     TRY(session_sample(d->session, &id, err));

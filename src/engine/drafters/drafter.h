@@ -39,8 +39,9 @@ typedef struct {
 
 typedef struct {
   int32_t ids[DRAFT_MOST];
-  int n;    /* 0: no guess */
-  int rank; /* < DRAFT_RANKS: guesses of a higher rank are more likely right */
+  int n;     /* 0: no guess */
+  int rank;  /* < DRAFT_RANKS: guesses of a higher rank are more likely right */
+  double ms; /* the time they took */
 } Guesses;
 
 typedef struct Drafter {

@@ -3,6 +3,8 @@
 
 #include <stdlib.h>
 
+#include "base/clock.h"
+
 Status drafter_pool_open(const DraftSource *source, int n, int n_ctx, DrafterPool *pool, Error *err) {
   if (n == 0) return STATUS_OK;
   TRY(NEW(pool->drafters, (size_t)n, "drafters", err));
@@ -32,6 +34,7 @@ void drafting_lend(DrafterPool *pool, Drafting *d, int n_past) {
 
 void drafting_forget(Drafting *d) {
   d->guesses.n = d->n_accepted = 0;
+  d->guesses.ms = 0;
 }
 
 void drafting_return(DrafterPool *pool, Drafting *d) {
@@ -41,8 +44,9 @@ void drafting_return(DrafterPool *pool, Drafting *d) {
 }
 
 void drafting_cut(Drafting *d, int n_past) {
+  drafting_forget(d);
+  if (d->n_unchanged > n_past) d->n_unchanged = n_past;
   if (d->n_drafter_seen > n_past) d->n_drafter_seen = n_past;
-  d->n_tap_rows = 0;
 }
 
 Status drafting_tell(Drafting *d, BackendState *target, const int32_t *ids, int n_past, Error *err) {
@@ -71,9 +75,11 @@ Status drafting_guess(Drafting *d, const DraftText *text, int most, Error *err) 
   const bool costs = d->drafter->cost > 0; /* if so, a guess that would not pay is not made */
   if (costs) most = guessing_length(&d->guessing, MODEL_RANK, most);
   if (most < 1) return STATUS_OK;
+  const double start = clock_ms();
   DraftText known = *text;
   known.n_unchanged = d->n_unchanged;
   TRY(d->drafter->propose(d->drafter->self, &known, most, &d->guesses, err));
+  d->guesses.ms = clock_ms() - start;
   if (costs) d->guesses.rank = MODEL_RANK;
   d->n_unchanged = text->n;
   if (!costs) d->guesses.n = guessing_length(&d->guessing, d->guesses.rank, d->guesses.n);

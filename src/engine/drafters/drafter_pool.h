@@ -32,10 +32,10 @@ typedef struct {
 void drafting_lend(DrafterPool *pool, Drafting *d, int n_past);
 /* Returns the sequence's drafter to the pool, if it has one. */
 void drafting_return(DrafterPool *pool, Drafting *d);
-/* Notes that the drafter needs the states of the tokens from n_past on (again), and forgets the last step's
- * rows of hidden states. */
-void drafting_cut(Drafting *d, int n_past);
 void drafting_forget(Drafting *d); /* forgets the guesses of the last step */
+/* Forgets them, and notes that the tokens from n_past on, and their hidden states, are no longer those that
+ * the drafter has seen. */
+void drafting_cut(Drafting *d, int n_past);
 /* Passes on to the drafter the hidden states of ids[0 .. n_past) that the last step of `target` made. */
 Status drafting_tell(Drafting *d, BackendState *target, const int32_t *ids, int n_past, Error *err);
 /* `id` is the next token of the text. True if it is the next guess: this guess then counts as taken. A wrong

@@ -11,11 +11,6 @@ static const double MEMORY = 0.97,    /* multiplies a rank's counts before a gue
     RECENT = 0.1,                     /* weight of the newest time in running means */
     LEAST_COST = 0.01, MOST_COST = 2; /* bounds of a row's cost: a measurement outside was disturbed */
 
-void guessing_begin(Guessing *g, int most, const Drafter *drafter, double row_cost, bool timed) {
-  *g =
-      (Guessing){.most = most, .row_cost = row_cost, .guess_cost = drafter->cost, .share = 1, .timed = timed};
-}
-
 void guessing_forget(Guessing *g) {
   g->balance = 0;
   memset(g->ranks, 0, sizeof g->ranks);
@@ -72,20 +67,20 @@ static void note_time(Guessing *g, int n_rows, double ms) {
   }
 }
 
-void guessing_note_step(Guessing *g, int n_rows, int n_guesses, int rank, double step_ms, double draft_ms) {
+void guessing_note_step(Guessing *g, int n_rows, const Guesses *guesses, double step_ms) {
   g->n_steps++;
   g->counts.n_steps++;
-  g->counts.n_guessed += n_guesses;
-  g->counts.draft_ms += draft_ms;
-  g->rank = rank;
+  g->counts.n_guessed += guesses->n;
+  g->counts.draft_ms += guesses->ms;
+  g->rank = guesses->rank;
   for (int i = 0; i < DRAFT_RANKS; i++) {
     g->ranks[i].right *= FORGOTTEN;
     g->ranks[i].wrong *= FORGOTTEN;
   }
   if (g->timed) note_time(g, n_rows, step_ms);
-  if (g->timed && g->guess_cost > 0 && n_guesses > 0 && g->step_ms > 0)
-    approach(&g->guess_cost, draft_ms / n_guesses / g->step_ms);
-  g->balance -= cost_of(g, n_guesses);
+  if (g->timed && g->guess_cost > 0 && guesses->n > 0 && g->step_ms > 0)
+    approach(&g->guess_cost, guesses->ms / guesses->n / g->step_ms);
+  g->balance -= cost_of(g, guesses->n);
 }
 
 void guessing_judge(Guessing *g, bool right) {

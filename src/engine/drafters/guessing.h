@@ -18,14 +18,15 @@ typedef struct {
   double draft_ms;      /* the drafter's time */
 } GuessCounts;
 
+/* Begins with the members up to `share`, and zeros after them. */
 typedef struct {
   int most;                /* the most guesses of the sequence in a step; 0: none */
   bool always;             /* takes all guesses, whether they pay or not: for tests and measurements */
   double row_cost;         /* cost of one more row in a step; measured if `timed` */
   const double *row_costs; /* [GUESS_ROWS + 1] Backend.row_costs, or NULL: n rows cost n * row_cost */
-  double guess_cost;
-  bool redoes; /* after a wrong guess the next step computes the right guesses again (recurrent models) */
-  bool timed;
+  double guess_cost;       /* the drafter's; if not 0, measured if `timed` */
+  bool redoes;    /* after a wrong guess the next step computes the right guesses again (recurrent models) */
+  bool timed;     /* steps end when forward() returns, so that their times can be taken */
   double share;   /* one sequence's share of a step's cost, which a right guess saves; 1: it is alone */
   double step_ms; /* time of a step of one row; 0: not known yet */
   double balance; /* what guesses saved less what they cost */
@@ -37,15 +38,12 @@ typedef struct {
   GuessCounts counts;
 } Guessing;
 
-/* row_cost is the backend's; timed: steps end when forward() returns, so that their times can be taken. */
-void guessing_begin(Guessing *g, int most, const Drafter *drafter, double row_cost, bool timed);
 /* Forgets which earlier guesses were right, as for a new session; the measured costs stay. */
 void guessing_forget(Guessing *g);
 /* The number of guesses of a rank that pay, at most n. */
 int guessing_length(const Guessing *g, int rank, int n);
-/* Notes that a step of n_rows rows took step_ms. The last n_guesses rows are guesses of this rank, for which
- * the drafter took draft_ms. */
-void guessing_note_step(Guessing *g, int n_rows, int n_guesses, int rank, double step_ms, double draft_ms);
+/* Notes that a step of n_rows rows, the last of them these guesses, took step_ms. */
+void guessing_note_step(Guessing *g, int n_rows, const Guesses *guesses, double step_ms);
 /* Sets `share` for a step in which n sequences generate. */
 void guessing_share(Guessing *g, int n);
 /* right: notes that the next guess was right. Otherwise notes that it and all guesses after it were wrong. */

@@ -314,7 +314,7 @@ Status prefix_store_restore(PrefixStore *store, Session *session, const int32_t 
   if (!memory) return STATUS_FAILED;
   TRY(restore_from(&walk, memory, &n_held, err));
   if (has_states(&walk)) TRY(restore_state(&walk, memory, n_held, err));
-  session_adopt(session, ids, n_held);
+  session_adopt(session, n_held);
   report->n_tokens = session_common(session, ids, n) - before;
   return STATUS_OK;
 }

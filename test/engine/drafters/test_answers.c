@@ -411,7 +411,7 @@ static double draw(Pair *p, bool wrong_rule, long *n_kept) {
   for (; n < n_draws; sampler.seed++) {
     int32_t ids[N_LONG_CTX]; /* 7, 30 and each of some tokens */
     for (int i = 0; i < N_LONG; i++) ids[i] = (int32_t[]){7, 30, i / 4, 41}[i % 4];
-    must(sampler_set(session_sampler(session), &sampler, &err), &err);
+    must(sampler_set(session_view(session).text->sampler, &sampler, &err), &err);
     must(session_sync(session, ids, N_LONG, &err), &err);
     for (int i = N_LONG; i < N_LONG + N_DRAWN; i++, n++) {
       const int32_t *guesses;

@@ -56,7 +56,6 @@ TEST(rows_of_tokens_that_stay_are_taken_once) {
   tell_step(&d, 24, 3, 2, 26); /* 16 tokens were computed for another sequence */
   assert_taken(24, 3, 2);
   drafting_cut(&d, 10);
-  assert_int_equal(d.n_tap_rows, 0);
   tell_step(&d, 10, 0, 1, 11);
   assert_taken(10, 0, 1);
   drafting_return(&pool, &d);
@@ -88,7 +87,7 @@ TEST(guesses_that_do_not_pay_are_not_made) {
     Drafting d = {.n_drafter_seen = 0};
     Error err;
     drafting_lend(&pool, &d, 0);
-    guessing_begin(&d.guessing, DRAFT_MOST, &drafter, 0.01, false);
+    d.guessing = (Guessing){.most = DRAFT_MOST, .row_cost = 0.01, .guess_cost = drafter.cost, .share = 1};
     for (int n = 4; n <= 12; n += 4) {
       d.guesses = (Guesses){.n = 0};
       const DraftText text = {.ids = ids, .n = n};
@@ -100,7 +99,7 @@ TEST(guesses_that_do_not_pay_are_not_made) {
     }
     drafting_return(&pool, &d);
     drafting_lend(&pool, &d, 0);
-    guessing_begin(&d.guessing, DRAFT_MOST, &drafter, 9, false); /* a row more is as dear as nine steps */
+    d.guessing.row_cost = 9; /* a row more is as dear as nine steps */
     most_seen = 0;
     const DraftText text = {.ids = ids, .n = 20};
     assert_int_equal(drafting_guess(&d, &text, 3, &err), STATUS_OK);
@@ -111,17 +110,15 @@ TEST(guesses_that_do_not_pay_are_not_made) {
 
 /* How guesses fared is forgotten, and what steps take is not. */
 TEST(a_new_text_is_guessed_as_the_first) {
-  Drafter drafter = {.cost = 0};
-  Guessing g;
-  guessing_begin(&g, DRAFT_MOST, &drafter, 0.05, true);
+  Guessing g = {.most = DRAFT_MOST, .row_cost = 0.05, .share = 1, .timed = true};
   const int first = guessing_length(&g, 2, DRAFT_MOST);
   for (int i = 0; i < 500; i++) {
-    guessing_note_step(&g, 4, 3, 2, 1, 0);
+    guessing_note_step(&g, 4, &(Guesses){.n = 3, .rank = 2}, 1);
     guessing_judge(&g, false);
   }
   g.row_cost = 0.05;
   assert_true(guessing_length(&g, 2, DRAFT_MOST) < first && g.counts.n_guessed == 1500);
-  guessing_note_step(&g, 1, 0, 1, 7, 0);
+  guessing_note_step(&g, 1, &(Guesses){.rank = 1}, 7);
   guessing_forget(&g);
   assert_int_equal(guessing_length(&g, 2, DRAFT_MOST), first);
   assert_true(g.counts.n_steps == 0 && g.counts.n_guessed == 0 && g.rank == 0 && g.balance == 0);
