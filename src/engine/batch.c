@@ -17,6 +17,7 @@
 #include "base/clock.h"
 #include "engine/batch_memory.h"
 #include "engine/forward.h"
+#include "engine/kept_states.h"
 #include "engine/page_pool.h"
 #include "engine/timeline.h"
 
@@ -47,9 +48,10 @@ struct Batch {
   Guessing guessing; /* of a sequence that begins; guessing.most 0: no guesses */
   DrafterPool drafters;
   PagePool *pool;
-  Sequence *slots;   /* [n_sequences] */
-  Sequence **active; /* [n_active] of n_sequences, the oldest first */
-  Sequence **idle;   /* [n_sequences - n_active] */
+  Sequence *slots; /* [n_sequences] */
+  /* [n_sequences] The first n_active are computed, the oldest first. The rest is idle, the one that was used
+   * last first. It gets the next request, so that few requests touch little memory. */
+  Sequence **active;
   int n_active;
   SequenceRows *parts; /* [n_sequences] */
   int32_t *ids, *rows; /* [max_chunk] ids: of the step's rows; rows: those with logits */
@@ -71,19 +73,12 @@ static Status open_sequences(Batch *b, Error *err) {
   const size_t n = (size_t)b->sizes.n_sequences;
   TRY(NEW(b->slots, n, "sequences", err));
   TRY(NEW(b->active, n, "sequences", err));
-  TRY(NEW(b->idle, n, "sequences", err));
   TRY(NEW(b->parts, n, "sequences", err));
   for (size_t i = 0; i < n; i++) {
     b->slots[i].slot = (int)i;
-    b->idle[n - 1 - i] = &b->slots[i];
+    b->active[i] = &b->slots[i];
   }
   return STATUS_OK;
-}
-
-/* The slot that the next request gets: the one that was used last, so that few requests touch little
- * memory. */
-static Sequence *next_slot(const Batch *b) {
-  return b->idle[b->sizes.n_sequences - b->n_active - 1];
 }
 
 /* Allocates what a slot holds when it is first used: for 1,024 slots this takes some 25 ms. */
@@ -116,7 +111,7 @@ Status batch_open(const Backend *backend, BackendModel *loaded, const Model *mod
                .config = &model->config,
                .sizes = sizes,
                .n_table = batch_pages(backend, sizes.n_ctx),
-               .shares = !batch_has_states(backend, &model->config)};
+               .shares = recurrent_state_bytes(backend, &model->config) == 0};
   TRY(drafter_pool_open(&options->draft, batch_drafters(options, backend, &model->config), sizes.n_ctx,
                         &b->drafters, err));
   b->guessing = (Guessing){.most = batch_guesses(options, backend, &model->config),
@@ -143,8 +138,8 @@ void batch_close(Batch *b) {
     free(b->slots[i].text.ids);
     free(b->slots[i].pages);
   }
-  void *const memory[] = {b->slots, b->active,   b->idle,  b->parts,  b->ids,
-                          b->rows,  b->samplers, b->picks, b->logits, b};
+  void *const memory[] = {b->slots,    b->active, b->parts,  b->ids, b->rows,
+                          b->samplers, b->picks,  b->logits, b};
   for (size_t i = 0; i < sizeof memory / sizeof *memory; i++) free(memory[i]);
 }
 
@@ -183,11 +178,11 @@ static void leave(Batch *b, int index) {
   drafting_return(&b->drafters, &s->text.drafting);
   b->n_active--;
   memmove(b->active + index, b->active + index + 1, (size_t)(b->n_active - index) * sizeof *b->active);
-  b->idle[b->sizes.n_sequences - b->n_active - 1] = s;
+  b->active[b->n_active] = s;
 }
 
 static Status check_request(const Batch *b, const EngineRequest *r, Error *err) {
-  Sequence *s = next_slot(b);
+  Sequence *s = b->active[b->n_active];
   TRY(request_check(r, b->sizes.n_ctx, b->config, err));
   TRY(open_slot(b, s, err));
   return r->n_scored ? STATUS_OK : sampler_set(s->text.sampler, r->sampler, err);
@@ -297,8 +292,8 @@ bool batch_has_room(const Batch *b) {
 Status batch_enter(Batch *b, const EngineJob *job, const EngineRequest *request, Error *err) {
   EngineResult refused = {.status = check_request(b, request, &refused.error)};
   if (refused.status) return job->done(job->user, request, &refused, err);
-  Sequence *s = next_slot(b);
-  b->active[b->n_active++] = s;
+  Sequence *s = b->active[b->n_active];
+  b->n_active++;
   running_begin(&s->run, request);
   s->text = (Timeline){.config = b->config,
                        .sampler = s->text.sampler,

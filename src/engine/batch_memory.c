@@ -1,6 +1,7 @@
 /* batch_memory.c - see batch_memory.h. */
 #include "engine/batch_memory.h"
 
+#include "engine/kept_states.h"
 #include "engine/page_pool.h"
 
 /* For scores, at least this many rows of a step (or max_chunk, if that is less) can have logits. */
@@ -14,14 +15,8 @@ int batch_pages(const Backend *backend, int n_tokens) {
   return backend->page_tokens ? (n_tokens - 1) / backend->page_tokens + 1 : 0;
 }
 
-bool batch_has_states(const Backend *backend, const ModelConfig *config) {
-  for (int i = 0; backend->recurrent_bytes && i < config->n_layers; i++)
-    if (backend->recurrent_bytes(config, i) > 0) return true;
-  return false;
-}
-
 int batch_guesses(const BatchOptions *options, const Backend *backend, const ModelConfig *config) {
-  const bool can = options->draft.open && !batch_has_states(backend, config);
+  const bool can = options->draft.open && recurrent_state_bytes(backend, config) == 0;
   return can && options->n_guesses > 0 ? options->n_guesses : 0;
 }
 

@@ -14,9 +14,6 @@ size_t batch_share(const Backend *backend, size_t left, bool is_kept);
 Status batch_check(const BatchOptions *options, const Backend *backend, const ModelConfig *config,
                    Error *err);
 
-/* True if the model has recurrent states: then sequences share no pages. */
-bool batch_has_states(const Backend *backend, const ModelConfig *config);
-
 /* The most guesses of a sequence in a step, and the number of drafters that batch_open() opens. Both are 0
  * without options->draft or n_guesses, and for a model with recurrent states. */
 int batch_guesses(const BatchOptions *options, const Backend *backend, const ModelConfig *config);

@@ -1,5 +1,12 @@
-/* kept_states.c - see kept_states.h. Called by: session.c, prefix_store.c. */
+/* kept_states.c - see kept_states.h. Called by: session.c, batch.c, batch_memory.c, prefix_store.c. */
 #include "engine/kept_states.h"
+
+unsigned long long recurrent_state_bytes(const Backend *backend, const ModelConfig *config) {
+  unsigned long long bytes = 0;
+  for (int i = 0; backend->recurrent_bytes && i < config->n_layers; i++)
+    bytes += backend->recurrent_bytes(config, i);
+  return bytes;
+}
 
 int kept_states_slots(unsigned long long bytes) {
   if (bytes == 0) return 0;

@@ -6,7 +6,7 @@
  * there. */
 #pragma once
 
-#include <stdbool.h>
+#include "engine/backend.h"
 
 enum {
   MAX_KEPT_STATES = 16,
@@ -20,6 +20,9 @@ typedef struct {
   int pos[MAX_KEPT_STATES];   /* tokens that the state in a slot has seen; 0: the slot is free */
   bool turn[MAX_KEPT_STATES]; /* kept longer: texts often go on there (session.h), or it was restored */
 } KeptStates;
+
+/* Bytes of a text's recurrent state, of all layers; 0: the model has none. */
+unsigned long long recurrent_state_bytes(const Backend *backend, const ModelConfig *config);
 
 /* The number of slots for states of `bytes` each. */
 int kept_states_slots(unsigned long long bytes);

@@ -39,13 +39,6 @@ struct Session {
   void *watch_user;
 };
 
-static unsigned long long recurrent_bytes(const Backend *backend, const ModelConfig *config) {
-  unsigned long long bytes = 0;
-  for (int i = 0; backend->recurrent_bytes && i < config->n_layers; i++)
-    bytes += backend->recurrent_bytes(config, i);
-  return bytes;
-}
-
 StateOptions session_sizes(const SessionOptions *options, const Backend *backend, const ModelConfig *config) {
   StateOptions sizes = {.n_ctx = options->n_ctx ? options->n_ctx : config->max_position, .kv = options->kv};
   sizes.max_chunk = options->chunk ? options->chunk : backend->chunk;
@@ -53,7 +46,7 @@ StateOptions session_sizes(const SessionOptions *options, const Backend *backend
   const int n_guesses = options->drafter ? options->n_guesses : 0;
   sizes.max_logit_rows = options->max_logit_rows > n_guesses + 1 ? options->max_logit_rows : n_guesses + 1;
   if (sizes.max_logit_rows > sizes.max_chunk) sizes.max_logit_rows = sizes.max_chunk;
-  sizes.n_slots = kept_states_slots(recurrent_bytes(backend, config));
+  sizes.n_slots = kept_states_slots(recurrent_state_bytes(backend, config));
   if (sizes.n_slots > 0 && n_guesses > 0) sizes.n_slots++;
   if (n_guesses > 0) sizes.taps = options->drafter->taps;
   return sizes;
