@@ -60,8 +60,8 @@ typedef struct {
 /* A sequence's part in the next step; see EngineRequest.turn. */
 typedef enum { TURN_GO, TURN_WAIT, TURN_END } EngineTurn;
 
-/* An answer to generate, or tokens to score. The sampler and the ids of a prompt are copied; the rest must stay
- * valid until done(), also ids that are scored. */
+/* An answer to generate, or tokens to score. The sampler and the ids of a prompt are copied; the rest must
+ * stay valid until done(), also ids that are scored. */
 typedef struct {
   const int32_t *ids; /* [n_ids] the prompt, in [0, vocab_size); NULL: what the session holds (one.h) */
   int n_ids;
@@ -134,6 +134,7 @@ Status request_check(const EngineRequest *request, int n_ctx, const ModelConfig 
  *   RUN_ENDED    the schedule begins a request                   RUN_ANSWER; RUN_SCORES if n_scored > 0
  *   RUN_SCORES   all scores are computed                         RUN_ENDED
  *   RUN_ANSWER   the sink gets the next token                    RUN_ANSWER; at the answer's end RUN_ENDED
+ *                an end token comes, or max_tokens is 0          RUN_ENDED
  *                a batch keeps the next token for a later step   RUN_LATE; if the answer ends with the token
  *                                                                RUN_LAST
  *   RUN_LATE     the sink gets the late token                    RUN_ANSWER; at the answer's end RUN_ENDED

@@ -87,8 +87,8 @@ void session_keep(Session *session, int n);
 /* Makes ids[0..n) the text; only the common prefix (session_common()) is computed then. The rest waits for
  * session_prefill(), session_evaluate_step() or session_adopt(); session_keep() forgets it. */
 Status session_rewind(Session *session, const int32_t *ids, int n, Error *err);
-/* Restores what was computed before. After session_rewind(), session_kv_copy() writes later positions of every
- * layer; session_adopt() says that the first n tokens are now computed, and forgets the rest. Before,
+/* Restores what was computed before. After session_rewind(), session_kv_copy() writes later positions of
+ * every layer; session_adopt() says that the first n tokens are now computed, and forgets the rest. Before,
  * session_state_add() gives a slot for the recurrent state after `pos` tokens, and session_state_copy() fills
  * it layer by layer. Tokens after the last such state are computed again. */
 void session_adopt(Session *session, int n);
