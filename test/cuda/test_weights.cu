@@ -211,13 +211,18 @@ static std::vector<const Linear *> inputs_of(const ModelLayer *from) {
   return layers;
 }
 
-static void expect_norm(const float *got, const Vector &from, bool plus_one, const char *what,
-                        float divisor = 1) {
+/* Compares numbers on the device with make() of the stored ones. */
+template <typename Make>
+static void expect_vector(const float *got, const Vector &from, const char *what, Make make) {
   if (!from.data) return expect(got == NULL, what, "a norm that there is not");
   std::vector<float> want((size_t)from.n);
   floats_read(from.data, from.dtype, 0, want.size(), want.data());
-  for (float &v : want) v = (v + (plus_one ? 1.0f : 0.0f)) / divisor;
+  for (float &v : want) v = make(v);
   expect(got && to_host<float>(got, want.size()) == want, what, "a norm");
+}
+
+static void expect_norm(const float *got, const Vector &from, bool plus_one, const char *what) {
+  expect_vector(got, from, what, [=](float v) { return plus_one ? v + 1 : v; });
 }
 
 static void expect_expert(const DeviceExperts &got, int e, const Linear *gate, const Linear *up,
@@ -297,11 +302,14 @@ static void expect_layers(const BackendModel &loaded) {
   const bool one = norms_plus_one(c),
              gated = !is_ungated(c->activation) && c->gate_scale == 1 && c->mlp_scale == 1;
   for (int i = 0; i < model->config.n_layers; i++) {
-    const ModelLayer *from = &model->layers[i];
+    const LayerConfig own = config_layer(c, i);
+    const ModelLayer *from = &model->layers[i - own.back]; /* layers that loop share tensors */
     const DeviceLayer *to = &loaded.layers[i];
     for (int which = 0; which < N_LAYER_VECTORS; which++)
-      expect_norm(to->vector[which], from->vector[which], layer_vector_plus(c, which) != 0, "a vector",
-                  c->altup.n > 0 && which == LAYER_ATTN_POST_NORM ? sqrtf(2) : 1);
+      expect_vector(to->vector[which], from->vector[which], "a vector", [=](float v) {
+        const float number = layer_vector_number(c, which, v);
+        return c->altup.n > 0 && which == LAYER_ATTN_POST_NORM ? number / sqrtf(2) : number;
+      });
     expect_projections(&to->qkv, inputs_of(from), false, loaded.stream);
     if (from->delta_a_in.n_out > 0) {
       expect_linear(Matrix8(&to->delta_z, loaded.stream), 0, 1, &from->delta_z);
@@ -310,9 +318,9 @@ static void expect_layers(const BackendModel &loaded) {
     if (from->delta_o.n_out > 0) expect_linear(Matrix8(&to->delta_o, loaded.stream), 0, 1, &from->delta_o);
     if (from->o.n_out > 0) expect_linear(Matrix8(&to->o, loaded.stream), 0, 1, &from->o);
     expect_latents(to, from, model->config.n_heads, loaded.stream);
-    const LayerConfig own = config_layer(&model->config, i);
     expect_experts(*to, *from, own.n_experts, loaded.stream);
-    if (from->up.n_out > 0) expect_mlp(to, from, own.n_experts, gated && own.sparsity == 0, loaded.stream);
+    const bool at_once = gated && own.sparsity == 0 && !to->gate_factors;
+    if (from->up.n_out > 0) expect_mlp(to, from, own.n_experts, at_once, loaded.stream);
     if (model->config.streams.n > 0) expect_streams(to, from, loaded.stream);
     if (c->altup.n > 0) expect_altup(*to, *from, loaded.stream);
     if (model->config.per_layer_width == 0) continue;
