@@ -78,7 +78,7 @@ static Layout layout_of(const BackendState *s, const ModelConfig *c, const State
     has_room(&layout, s->stream_weights, rows * streams * 4);
     has_room(&layout, s->stream_ranks, rows * up_to((size_t)c->altup.laurel_rank, 16) * 4);
     has_room(&layout, s->stream_factors, rows * up_to((size_t)(c->altup.n * c->altup.n), 16) * 4);
-    lives(&layout, s->sparse_up, rows * 96 * 4, OP_GATE_UP, OP_LAYER_END); /* of layer 2 alone */
+    lives(&layout, s->up, rows * 96 * 4, OP_GATE_UP, OP_LAYER_END); /* of layer 2 alone */
   }
   if (c->streams.n > 0) {
     const size_t streams = up_to((size_t)(c->streams.n * c->hidden), 16),
