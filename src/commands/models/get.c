@@ -53,11 +53,15 @@ static Status check(const char *name, Error *err) {
  * in different ways. */
 #define OTHER_FOLDERS "[!a]*/*"
 
-/* The name in the address of a model's page, as a browser shows it; or the text. */
+/* The name in the address of a model's page on Hugging Face, as a browser shows it; or the text. */
 static const char *without_site(const char *text) {
-  static const char *const sites[] = {"https://", "http://", "huggingface.co/", "hf.co/"};
-  for (size_t i = 0; i < sizeof sites / sizeof *sites; i++)
-    if (strncmp(text, sites[i], strlen(sites[i])) == 0) text += strlen(sites[i]);
+  static const char *const schemes[] = {"https://", "http://", ""},
+                    *const sites[] = {"huggingface.co/", "hf.co/"};
+  for (size_t i = 0; i < 6; i++) {
+    const size_t scheme = strlen(schemes[i / 2]), site = strlen(sites[i % 2]);
+    if (strncmp(text, schemes[i / 2], scheme) == 0 && strncmp(text + scheme, sites[i % 2], site) == 0)
+      return text + scheme + site;
+  }
   return text;
 }
 
