@@ -336,8 +336,10 @@ static Status take_operands(const CommandCall *call, Error *err) {
     else
       TRY(take_prompt(call, text = operand, err));
   }
-  const bool may_be_model = text && *text && !o->assistant.model.path && !strpbrk(text, " \n") &&
-                            (strpbrk(text, ":/") || !(call->usual_model || getenv("AUK_MODEL")));
+  const char *environment = getenv("AUK_MODEL");
+  const bool has_usual = call->usual_model || (environment && *environment),
+             may_be_model = text && *text && !o->assistant.model.path && !strpbrk(text, " \n") &&
+                            (strpbrk(text, ":/") || !has_usual);
   if (text && *text && file_exists(text))
     print_note("the prompt is \"%s\" (-f reads the file of this name)", text);
   else if (may_be_model)

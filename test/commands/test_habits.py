@@ -101,8 +101,9 @@ def test_a_word_that_may_be_meant_as_a_model_is_told(run, stories):
     environment = {key: value for key, value in os.environ.items() if key != "AUK_MODEL"}
     for name in "llama3", "qwen3:8b", "Qwen/Qwen3-8B-AWQ":
         note = f'auk: the prompt is "{name}" (no model of this name is here)\n'
-        done = run("run", name, env=environment)
-        assert done.returncode == USAGE and done.stderr.decode().startswith(f"{note}auk: no model: give -m MODEL")
+        for without in environment, {**environment, "AUK_MODEL": ""}:
+            done = run("run", name, env=without)
+            assert done.returncode == USAGE and done.stderr.decode().startswith(f"{note}auk: no model: give -m MODEL")
         done = run("run", name, "--raw", "-n", "2", env={**environment, "AUK_MODEL": str(stories)})
         assert done.returncode == 0 and done.stderr.decode() == (note if name != "llama3" else "")
 
