@@ -283,10 +283,12 @@ static Status take_flag(FlagParse *parse, int argc, char **argv, int *at, Error 
 
 /* --- rules */
 
-/* True if the rule does not exclude the flag with this value. */
-static bool is_exempt(const FlagRule *rule, const Flag *flag, const void *value) {
-  if (rule->kind == IDLE_AT_ZERO)
-    return flag->kind == KIND_INT ? *(const int *)value != 0 : *(const double *)value != 0;
+/* True if the rule does not exclude a flag with this value. text_of_setting: of a setting, which has no
+ * value yet; or NULL. */
+static bool is_exempt(const FlagRule *rule, const void *value, const char *text_of_setting) {
+  if (rule->kind == IDLE_AT_ZERO) return *(const double *)value != 0;
+  if (rule->kind == EXCLUDES_ZERO)
+    return text_of_setting ? strtod(text_of_setting, NULL) != 0 : *(const int *)value != 0;
   const char *text = rule->kind == EXCLUDES_UNLESS_ZERO ? *(const char *const *)value : NULL;
   return text && strtod(text, NULL) == 0; /* a text that is no number is refused later */
 }
@@ -301,16 +303,17 @@ static bool is_default(const FlagParse *parse, const Found *found) {
 
 /* The first given flag of rule->flags (others: of rule->others), as the user spelled it; NULL: none. Skips
  * flags of rule->others that the rule exempts. If the rule excludes, also skips flags that choose the
- * default, except `setting`, which has no value yet. */
+ * default, except `setting`, which has no value yet, but a text. */
 static const Word *first_given(const FlagParse *parse, const FlagRule *rule, bool others,
-                               const Word *setting) {
+                               const Word *setting, const char *text) {
   const char *names = others ? rule->others : rule->flags;
   Word name;
   while (flag_next_name(&names, &name)) {
     const Found found = find_flag(parse->interface, name.text, name.size);
     const Word *given = found.flag ? &parse->given[found.index] : NULL;
     if (!given || !given->text) continue;
-    if (others && is_exempt(rule, found.flag, (const char *)parse->options + found.offset)) continue;
+    const char *own = given == setting ? text : NULL;
+    if (others && is_exempt(rule, (const char *)parse->options + found.offset, own)) continue;
     if (rule->kind != NEEDS && given != setting && is_default(parse, &found)) continue;
     return given;
   }
@@ -333,12 +336,12 @@ static Status break_rule(const FlagRule *rule, Word flag, const Word *other, Err
 
 /* With `setting`, one of parse->given, checks only the rules that involve it: rules that the command line
  * breaks without the setting are no reason to refuse the setting. */
-static Status check_rules(const FlagParse *parse, const Word *setting, Error *err) {
+static Status check_rules(const FlagParse *parse, const Word *setting, const char *text, Error *err) {
   for (size_t r = 0; r < parse->interface->n_rules; r++) {
     const FlagRule *rule = &parse->interface->rules[r];
-    if (rule->kind == IDLE_AT_ZERO && !setting) continue;
-    const Word *other = first_given(parse, rule, true, setting);
-    const Word *flag = first_given(parse, rule, false, setting);
+    if ((rule->kind == IDLE_AT_ZERO || rule->kind == EXCLUDES_ZERO) && !setting) continue;
+    const Word *other = first_given(parse, rule, true, setting, text);
+    const Word *flag = first_given(parse, rule, false, setting, text);
     if (setting && setting != flag && setting != other) continue;
     if (flag && !other == (rule->kind == NEEDS)) return break_rule(rule, *flag, other, err);
   }
@@ -527,7 +530,7 @@ Status flags_take(FlagParse *parse, int argc, char **argv, const char **operands
   if (n_operands) *n_operands = n;
   if (parse->unknown.size)
     return error_set(err, STATUS_USAGE, "%.*s", (int)parse->unknown.size, parse->unknown.data);
-  TRY(check_rules(parse, NULL, err));
+  TRY(check_rules(parse, NULL, NULL, err));
   if (parse->idle.size)
     print_note("left out, since nothing is needed for it here: %.*s", (int)parse->idle.size,
                parse->idle.data);
@@ -602,7 +605,7 @@ Status flags_set(FlagParse *parse, const FlagSetting *setting, SetResult *result
   *result = SET_EXCLUDED;
   const Word before = *given;
   *given = setting->name;
-  if (check_rules(parse, given, NULL) != STATUS_OK) {
+  if (check_rules(parse, given, setting->value, NULL) != STATUS_OK) {
     *given = before;
     return STATUS_OK;
   }

@@ -157,9 +157,10 @@ bool flag_next_choice(const char **at, Word *word);
 typedef struct {
   const char *flags; /* "-a, --best": the rule holds for each of them */
   /* NEEDS: one of `others` must be given. EXCLUDES: none may be given. EXCLUDES_UNLESS_ZERO: none may be
-   * given, except with the value 0 (KIND_STRING). IDLE_AT_ZERO: none may have the value 0 (a number); checked
-   * only for a setting, since a command line may give both flags. */
-  enum { NEEDS, EXCLUDES, EXCLUDES_UNLESS_ZERO, IDLE_AT_ZERO } kind;
+   * given, except with the value 0 (KIND_STRING). IDLE_AT_ZERO: none may have the value 0 (KIND_DOUBLE);
+   * checked only for a setting, since a command line may give both flags. EXCLUDES_ZERO: likewise
+   * (KIND_INT), and a setting of 0 is left out beside `flags`, too; a command refuses both itself. */
+  enum { NEEDS, EXCLUDES, EXCLUDES_UNLESS_ZERO, IDLE_AT_ZERO, EXCLUDES_ZERO } kind;
   const char *others; /* "-c, --dry" */
   const char *why;    /* reason in the message, or NULL */
 } FlagRule;

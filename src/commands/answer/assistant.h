@@ -99,7 +99,7 @@ enum { CHAT_THINK_BUDGET = 4, ANSWER_MAX_TOKENS = 0 }; /* indices of flags that 
   { "--top-k, --top-p, --min-p", IDLE_AT_ZERO, "--temp", NULL }
 #define ASSISTANT_FLAG_RULES                                                                                 \
   FORM_FLAG_RULES, TOOL_FLAG_RULES, SAMPLING_FLAG_RULES, {"-sys", EXCLUDES, "-sysf", NULL},                  \
-      {"--draft", IDLE_AT_ZERO, "--guess", NULL}, {"--think", EXCLUDES, "--no-think", NULL},                 \
+      {"--draft", EXCLUDES_ZERO, "--guess", NULL}, {"--think", EXCLUDES, "--no-think", NULL},                \
       {"--hide-thinking", EXCLUDES, "--show-thinking", NULL},                                                \
       {"-sys, -sysf, --think, --no-think, --think-budget, --hide-thinking, --show-thinking, "                \
        "--chat-template",                                                                                    \
