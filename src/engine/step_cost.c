@@ -65,6 +65,11 @@ static double experts_read(const ExpertConfig *experts, int n_rows) {
   return n_rows == 1 ? experts->n_chosen : n * (1 - pow(missed, n_rows));
 }
 
+/* The layer whose tensors this layer reads: itself, or an earlier one that it runs again. */
+static int stored_layer(const ModelConfig *config, int layer) {
+  return layer - config_layer(config, layer).back;
+}
+
 /* Adds the bytes and flops of a layer's matrices. Only the experts that are read count, each with the average
  * size. n_ended: the rows that are multiplied by the matrices after attention (or a recurrence). */
 static void add_linears(const Model *model, int index, int n_rows, int n_ended, StepCost *cost) {
@@ -100,8 +105,10 @@ StepCost step_cost(const Model *model, KvType kv, int n_past, int n_rows, int n_
     cost.flop += linear_flop(&model->linear[which], n);
   }
   for (int i = 0; i < c->n_layers; i++) {
-    const ModelLayer *layer = &model->layers[i];
-    add_linears(model, i, n_rows, i == c->n_layers - 1 && program_has_cut(c) ? n_logit_rows : n_rows, &cost);
+    const int stored = stored_layer(c, i);
+    const ModelLayer *layer = &model->layers[stored];
+    add_linears(model, stored, n_rows, i == c->n_layers - 1 && program_has_cut(c) ? n_logit_rows : n_rows,
+                &cost);
     for (int which = 0; which < N_LAYER_VECTORS; which++) cost.bytes += vector_bytes(&layer->vector[which]);
     const LayerConfig own = config_layer(c, i);
     if (layer_has(own, LAYER_DELTA) || own.kind == LAYER_CONV) {
@@ -128,13 +135,16 @@ StepCost step_cost(const Model *model, KvType kv, int n_past, int n_rows, int n_
 double step_host_bytes(const Model *model, int host_experts, int host_layers) {
   const ModelConfig *c = &model->config;
   double bytes = 0;
-  for (int i = 0; i < c->n_layers; i++)
-    for (int which = 0; which < layer_linear_count(c, i); which++) {
-      const double all = matrix_bytes(layer_linear(&model->layers[i], which));
-      if (which >= N_LAYER_LINEARS && i >= c->n_layers - host_experts)
+  for (int i = 0; i < c->n_layers; i++) {
+    const int stored = stored_layer(c, i);
+    for (int which = 0; which < layer_linear_count(c, stored); which++) {
+      const double all = matrix_bytes(layer_linear(&model->layers[stored], which));
+      if (which >= N_LAYER_LINEARS && stored >= c->n_layers - host_experts)
         bytes += all * c->experts.n_chosen / c->experts.n_experts;
-      if (layer_device_matrix(c, which) < MATRIX_ON_DEVICE && i >= c->n_layers - host_layers) bytes += all;
+      if (layer_device_matrix(c, which) < MATRIX_ON_DEVICE && stored >= c->n_layers - host_layers)
+        bytes += all;
     }
+  }
   return bytes;
 }
 

@@ -74,6 +74,20 @@ TEST(all_stored_weights_are_read) {
   }
 }
 
+/* Dory's loops read their layers' tensors again: 8 attentions and 8 MLPs, of which 4 and 4 are stored. */
+TEST(loops_read_their_weights_again) {
+  Model *model = open_config("test/data/miniatures/dory-bf16");
+  const double attention = 16 * (32 + 16 + 16 + 32) + 32 * 16, mlp = 3 * 16 * 24, pair = attention + mlp,
+               vectors = 32 + 32 + 16 + 24 + 24 + 16 + 2 * 16, head = 16 * 104; /* with norms of ones */
+  assert_equal(step_cost(model, KV_F16, 0, 1, 1).bytes, 2 * (8 * (pair + vectors) + head + 104 + 2 * 16));
+  assert_equal(step_cost(model, KV_F16, 0, 1, 1).flop, 2 * (8 * pair + head) + 8 * 4.0 * 4 * 8);
+  /* Layers of later loops are where the first loop's are. */
+  assert_equal(step_host_bytes(model, 0, 2), 2 * pair);
+  assert_equal(step_host_bytes(model, 0, 6), 2 * pair);
+  assert_equal(step_host_bytes(model, 0, 14), 2 * 7 * pair);
+  model_close(model);
+}
+
 /* Hybrids read the state of each layer that has one, and keys of the others: by hand for 3 and 1 layers. */
 TEST(states_are_read_whole) {
   Model *model = open_config("test/data/miniatures/qwen3_5");
