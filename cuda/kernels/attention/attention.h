@@ -158,7 +158,7 @@ typedef struct {
   size_t first, page_bytes; /* page_bytes 0: the layer has no such array */
 } PagedArray;
 
-/* Copies page `from` to page `to` in each of the n arrays of the memory. arrays: device [n]. */
+/* Copies page `from` to page `to` in each of the n arrays of the memory. arrays: pinned [n]. */
 Status attention_copy_page(void *memory, const PagedArray *arrays, int n, int from, int to,
                            cudaStream_t stream, Error *err);
 
