@@ -317,7 +317,8 @@ static Status read_functions(const ToolFlags *flags, const FormFlags *schema_fla
                              Error *err) {
   OWNED(buffer_release) Buffer text = {0};
   const bool is_list = tools->format->is_list;
-  const bool is_text = flags->file[strspn(flags->file, " \t\r\n")] == '[';
+  const char first = flags->file[strspn(flags->file, " \t\r\n")];
+  const bool is_text = first == '[' || first == '{'; /* one function alone is refused as no list */
   const ToolFlags named = {.file = is_text ? "--tools" : flags->file}; /* for messages */
   TRY(buffer_append_string(&tools->schema,
                            is_list ? "{\"type\": \"array\", \"minItems\": 1, \"items\": " : "", err));

@@ -354,7 +354,7 @@ def test_a_conversation_goes_on_after_the_results(talk, tmp_path):
 ])
 def test_what_is_no_list_of_functions_is_refused(talk, tmp_path, tools, message):
     (tmp_path / "bad.json").write_text(tools)
-    for given in [tmp_path / "bad.json", *[tools] * tools.startswith("[")]:
+    for given in [tmp_path / "bad.json", *[tools] * tools.startswith(("[", "{"))]:
         done = talk("qwen", "--tools", given, status=2)
         assert message in done.stderr.decode() and done.stdout == b""
 
