@@ -304,8 +304,8 @@ static bool is_default(const FlagParse *parse, const Found *found) {
 /* The first given flag of rule->flags (others: of rule->others), as the user spelled it; NULL: none. Skips
  * flags of rule->others that the rule exempts. If the rule excludes, also skips flags that choose the
  * default, except `setting`, which has no value yet, but a text. */
-static const Word *first_given(const FlagParse *parse, const FlagRule *rule, bool others,
-                               const Word *setting, const char *text) {
+static const Word *first_given(const FlagParse *parse, const FlagRule *rule, bool others, const Word *setting,
+                               const char *text) {
   const char *names = others ? rule->others : rule->flags;
   Word name;
   while (flag_next_name(&names, &name)) {

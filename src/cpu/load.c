@@ -16,14 +16,14 @@ enum { MAX_THREADS = 1024 };
 /* Ones for norms without weights: as many as the widest row that such a norm may have. NULL if the model has
  * no such norm, or `place` is NULL. */
 static const float *take_ones(const ModelConfig *config, float *place, size_t *next) {
-  if (!config->embedding_norm && config->qk_norm != QK_NORM_PLAIN && !config->v_norm) return NULL;
+  const bool of_all = config->norm == NORM_SPHERE; /* inputs of o and down have norms, too */
+  if (!of_all && !config->embedding_norm && config->qk_norm != QK_NORM_PLAIN && !config->v_norm) return NULL;
   int n = config->hidden;
   for (int i = 0; i < config->n_layers; i++) {
     const LayerConfig own = config_layer(config, i);
-    const bool whole = config->norm == NORM_SPHERE; /* inputs of o and down have norms, too */
-    const int heads = whole ? own.n_heads * own.head_dim : own.head_dim;
+    const int heads = of_all ? own.n_heads * own.head_dim : own.head_dim;
     if (n < heads) n = heads;
-    if (whole && n < own.intermediate) n = own.intermediate;
+    if (of_all && n < own.intermediate) n = own.intermediate;
   }
   float *out = place ? place + *next : NULL;
   for (int i = 0; out && i < n; i++) out[i] = 1;

@@ -74,7 +74,7 @@ TEST(all_stored_weights_are_read) {
   }
 }
 
-/* Dory's loops read their layers' tensors again: 8 attentions and 8 MLPs, of which 4 and 4 are stored. */
+/* Dory's loops read their layers' tensors again: 8 attentions and 8 MLPs run, 4 and 4 are stored. */
 TEST(loops_read_their_weights_again) {
   Model *model = open_config("test/data/miniatures/dory-bf16");
   const double attention = 16 * (32 + 16 + 16 + 32) + 32 * 16, mlp = 3 * 16 * 24, pair = attention + mlp,
