@@ -55,8 +55,8 @@ static Status check(const char *name, Error *err) {
 
 /* The name in the address of a model's page on Hugging Face, as a browser shows it; or the text. */
 static const char *without_site(const char *text) {
-  static const char *const schemes[] = {"https://", "http://", ""}, *const sites[] = {"huggingface.co/",
-                                                                                      "hf.co/"};
+  static const char *const schemes[] = {"https://", "http://", ""};
+  static const char *const sites[] = {"huggingface.co/", "hf.co/"};
   for (size_t i = 0; i < 6; i++) {
     const size_t scheme = strlen(schemes[i / 2]), site = strlen(sites[i % 2]);
     if (strncmp(text, schemes[i / 2], scheme) == 0 && strncmp(text + scheme, sites[i % 2], site) == 0)
